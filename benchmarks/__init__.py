@@ -1,0 +1,1 @@
+"""Speed against named peers, measured in the same run on the same machine; reported as ratios."""

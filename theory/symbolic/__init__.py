@@ -1,0 +1,1 @@
+"""Derivations, built and verified with sympy, from which formulas, functions and notebooks are generated."""

@@ -1,0 +1,24 @@
+"""Theory held against simulation and published data: fits, comparisons, claims, the report, notebooks, the command.
+
+Each name imports its module on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+# Public name -> module that defines it; imported on first use, so that `import validate` stays fast.
+_HOME: dict[str, str] = {}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'validate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,113 @@
+"""Options that several subcommands share, and the readers of their values."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from theory.checks import reject
+
+if TYPE_CHECKING:
+    from theory.spectra import Spectrum
+    from theory.task import Task
+
+# More steps than this in one --steps-at range is a typing slip, not a wish.
+MOST_STEPS = 10_000_000
+
+Setting = Annotated[str, typer.Option(help="rrs (fresh rotation each context), fs (fixed eigenbasis), or iso.")]
+Dim = Annotated[int, typer.Option(help="Covariate dimension D.")]
+Capacity = Annotated[float, typer.Option(help="nu: eigenvalues fall like k^-nu.")]
+Source = Annotated[float, typer.Option(help="beta: eigenvalue x task power falls like k^-(nu beta + 1).")]
+Context = Annotated[str, typer.Option(help="P, labelled tokens a context; 'inf' is the population covariance.")]
+LabelNoise = Annotated[float, typer.Option(help="Variance of the noise on the context labels.")]
+Depth = Annotated[int, typer.Option(help="Number of layers L.")]
+Seed = Annotated[int, typer.Option(help="Seed of every random draw.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
+
+
+def read_context(text: str) -> int | None:
+    """Return ``--context`` as a count of tokens, ``None`` for ``inf``.
+
+    Raises
+    ------
+    ValueError
+        If it is neither a whole number >= 1 nor ``inf``.
+    """
+    if text.strip().lower() in {"inf", "infinity", "none"}:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise reject("context", text, "a whole number >= 1, or inf")
+    return number
+
+
+def read_steps(text: str) -> list[int]:
+    """Return ``--steps-at``: ``0,1,10``, ``0:3001`` or ``0:3001:10``, or a mixture separated by commas.
+
+    Raises
+    ------
+    ValueError
+        If a part is not a whole number >= 0 or a range, or the steps are not strictly increasing.
+    """
+    allowed = "steps such as 0,1,10 or a range such as 0:3001 or 0:3001:10"
+    steps: list[int] = []
+    for part in text.split(","):
+        if not re.fullmatch(r"\s*\d{1,12}(:\d{1,12}(:\d{1,12})?)?\s*", part):
+            raise reject("steps-at", text, allowed)
+        numbers = [int(piece) for piece in part.split(":")]
+        span = range(numbers[0], numbers[0] + 1) if len(numbers) == 1 else None
+        if span is None:
+            stride = numbers[2] if len(numbers) == 3 else 1
+            if stride < 1:
+                raise reject("steps-at", text, allowed + " with a stride >= 1")
+            span = range(numbers[0], numbers[1], stride)
+        if len(span) > MOST_STEPS or len(span) == 0:
+            raise reject("steps-at", text, f"ranges of 1 to {MOST_STEPS} steps")
+        steps.extend(span)
+    if any(later <= earlier for earlier, later in zip(steps, steps[1:], strict=False)):
+        raise reject("steps-at", text, "strictly increasing")
+    return steps
+
+
+def read_times(text: str) -> list[float]:
+    """Return ``--times`` as increasing numbers >= 0, such as ``10,1e3,1e5``.
+
+    Raises
+    ------
+    ValueError
+        If a part is not a finite number >= 0, or they do not increase.
+    """
+    times = []
+    for part in text.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and value >= 0):
+            raise reject("times", text, "finite numbers >= 0 separated by commas, such as 10,1e3,1e5")
+        times.append(value)
+    if any(later <= earlier for earlier, later in zip(times, times[1:], strict=False)):
+        raise reject("times", text, "strictly increasing")
+    return times
+
+
+def build_spectrum(setting: str, dim: int, capacity: float, source: float) -> Spectrum:
+    """Return the spectrum that the task flags describe: isotropic for ``iso``, else the power law."""
+    from theory.spectra import Spectrum
+
+    return Spectrum.isotropic(dim) if setting == "iso" else Spectrum.power_law(dim, capacity, source)
+
+
+def build_task(setting: str, dim: int, capacity: float, source: float, context: str, label_noise: float) -> Task:
+    """Return the task that the task flags describe."""
+    from theory.checks import choice
+    from theory.task import SETTINGS, Task
+
+    choice("setting", setting, SETTINGS)
+    return Task(build_spectrum(setting, dim, capacity, source), setting, read_context(context), label_noise)
