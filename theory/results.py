@@ -96,9 +96,7 @@ def save_figure(ax: Axes, path: str | Path) -> Path:
     figure = ax.get_figure()
     assert figure is not None
     # No creation date: the same data gives the same bytes.
-    metadata: dict[str, Any] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}[
-        final.suffix.lower()
-    ]
+    undated: dict[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     with atomic_path(final) as temporary:
         figure.savefig(temporary, dpi=160, metadata=undated[final.suffix.lower()])  # type: ignore[union-attr]
     return final

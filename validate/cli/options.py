@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import TYPE_CHECKING, Annotated
@@ -70,7 +71,7 @@ def read_steps(text: str) -> list[int]:
         if len(span) > MOST_STEPS or len(span) == 0:
             raise reject("steps-at", text, f"ranges of 1 to {MOST_STEPS} steps")
         steps.extend(span)
-    if any(later <= earlier for earlier, later in zip(steps, steps[1:], strict=False)):
+    if any(later <= earlier for earlier, later in itertools.pairwise(steps)):
         raise reject("steps-at", text, "strictly increasing")
     return steps
 
@@ -92,7 +93,7 @@ def read_times(text: str) -> list[float]:
         if not (math.isfinite(value) and value >= 0):
             raise reject("times", text, "finite numbers >= 0 separated by commas, such as 10,1e3,1e5")
         times.append(value)
-    if any(later <= earlier for earlier, later in zip(times, times[1:], strict=False)):
+    if any(later <= earlier for earlier, later in itertools.pairwise(times)):
         raise reject("times", text, "strictly increasing")
     return times
 
