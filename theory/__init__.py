@@ -10,8 +10,20 @@ from typing import Any
 
 # Public name -> module that defines it; imported on first use, so that `import theory` stays fast.
 _HOME = {
+    "DeterministicLimit": "theory.equivalents",
+    "Plateaus": "theory.small_init",
+    "SmallStartCurve": "theory.small_init",
     "Spectrum": "theory.spectra",
     "Task": "theory.task",
+    "deterministic_limit": "theory.equivalents",
+    "head_times": "theory.small_init_flows",
+    "heads_flow": "theory.small_init_flows",
+    "isotropic_loss": "theory.equivalents",
+    "isotropic_tied_optimum": "theory.equivalents",
+    "isotropic_untied_floor": "theory.equivalents",
+    "merged_drop_time": "theory.small_init_flows",
+    "merged_flow": "theory.small_init_flows",
+    "plateaus": "theory.small_init",
 }
 
 __all__ = sorted(_HOME)
