@@ -9,7 +9,21 @@ import importlib
 from typing import Any
 
 # Public name -> module that defines it; imported on first use, so that `import sim` stays fast.
-_HOME: dict[str, str] = {}
+_HOME: dict[str, str] = {
+    "Convergence": "sim.convergence",
+    "ModelConfig": "sim.config",
+    "Run": "sim.store",
+    "RunConfig": "sim.config",
+    "SpectrumConfig": "sim.config",
+    "TaskConfig": "sim.config",
+    "TeacherConfig": "sim.config",
+    "TrainingConfig": "sim.config",
+    "build_model": "sim.models",
+    "judge_convergence": "sim.convergence",
+    "read_run": "sim.store",
+    "train": "sim.train",
+    "train_many": "sim.train",
+}
 
 __all__ = sorted(_HOME)
 

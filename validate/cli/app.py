@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 # Modules validate.cli.NAME, each with `register(app)`; the order is that of --help.
-SUBCOMMANDS: tuple[str, ...] = ()
+SUBCOMMANDS: tuple[str, ...] = ("simulate",)
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130

@@ -1,0 +1,152 @@
+"""The reduced model: labels travel through L layers, covariates stay; Gamma_l is a full D x D matrix."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from sim.config import RunConfig
+from sim.models.base import Model, Weights
+from sim.models.kernels import attention_kernel
+from sim.randomness import Source
+from sim.tasks import ContextSampler, Moments, Tokens
+
+
+class _Reduced(Model):
+    """Start and layer axis, shared by the linear and the nonlinear reduced model."""
+
+    def __init__(self, config: RunConfig, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(config, device, dtype)
+        assert config.task is not None
+        self.sampler = ContextSampler(config.task, device, dtype)
+        self.layers = 1 if config.model.tied else config.model.depth
+
+    def start(self, source: Source) -> Weights:
+        """Return Gamma (R, layers, D, D), and gains (R, layers) where they are learned."""
+        model, dim = self.config.model, self.sampler.dim
+        gamma = torch.zeros((source.runs, self.layers, dim, dim), device=self.device, dtype=self.dtype)
+        if model.gamma_start == "identity":
+            gamma += model.gamma_scale * torch.eye(dim, device=self.device, dtype=self.dtype)
+        elif model.gamma_start == "random":
+            gamma = source.normal(self.layers, dim, dim) * (model.gamma_scale / math.sqrt(dim))
+        return {"gamma": gamma}
+
+    def rate_scales(self) -> dict[str, float]:
+        """Return L for SGD with depth transfer: each layer's gradient carries the residual's 1/L."""
+        if self.config.model.depth_transfer and self.config.training.optimizer == "sgd" and not self.config.model.tied:
+            return {"gamma": float(self.depth), "gain": float(self.depth)}
+        return {}
+
+    def _layer(self, stacked: Tensor, layer: int) -> Tensor:
+        return stacked[:, 0 if self.config.model.tied else layer]
+
+
+class ReducedLinear(_Reduced):
+    """Linear attention A_l = x^T Gamma_l x / P, by its residual weight e^l; the loss is exact over the query.
+
+    e^0 = w and e^(l+1) = e^l - Gamma_l (Sigma_hat e^l + n) / L with n = X^T epsilon / P; loss = e^L·Sigma e^L.
+    The gradient is written by hand: each layer costs one D x D product a context forward and one backward.
+    """
+
+    def draw(self, source: Source, batch: int) -> Moments:
+        """Return moments; no tokens are drawn."""
+        return self.sampler.moments(source, batch)
+
+    def losses(self, weights: Weights, batch: Moments) -> Tensor:
+        """Return e^L·Sigma e^L for each context."""
+        residual = batch.task
+        for layer in range(self.depth):
+            seen = self._seen(batch, residual)
+            residual = residual - seen @ self._layer(weights["gamma"], layer).mT / self.depth
+        return (residual * self._population(batch, residual)).sum(-1)
+
+    def loss_and_gradient(self, weights: Weights, batch: Moments) -> tuple[Tensor, Weights]:  # type: ignore[override]
+        """Return losses and gradient by one pass forward and one back."""
+        gamma = weights["gamma"]
+        residual, seen = batch.task, []
+        for layer in range(self.depth):
+            seen.append(self._seen(batch, residual))
+            residual = residual - seen[-1] @ self._layer(gamma, layer).mT / self.depth
+        weighted = self._population(batch, residual)
+        losses = (residual * weighted).sum(-1)
+        back = weighted * (2 / losses.shape[1])  # gradient of the mean loss in e^(l+1)
+        gradient = torch.zeros_like(gamma)
+        for layer in reversed(range(self.depth)):
+            self._layer(gradient, layer).sub_(back.mT @ seen[layer] / self.depth)
+            if layer:
+                back = back - _matvec(batch.empirical, back @ self._layer(gamma, layer)) / self.depth
+        return losses, {"gamma": gradient}
+
+    def _seen(self, batch: Moments, residual: Tensor) -> Tensor:
+        seen = _matvec(batch.empirical, residual)
+        return seen if batch.noise is None else seen + batch.noise
+
+    def _population(self, batch: Moments, residual: Tensor) -> Tensor:
+        """Return Sigma e."""
+        if batch.rotation is None:
+            return residual * self.sampler.eigenvalues
+        turned = _matvec(batch.rotation.mT, residual) * self.sampler.eigenvalues
+        return _matvec(batch.rotation, turned)
+
+
+class ReducedKernel(_Reduced):
+    """Nonlinear attention A_l = b_l kernel(x_mu·Gamma_l x_nu) over the P context tokens, on tokens.
+
+    Context and query tokens are updated alike. Covariates never change, so the attention of all layers is computed at
+    once and only the labels go layer by layer. With Gamma = 0 every kernel is flat; a gain b_l other than zero makes
+    the gradient in Gamma_l nonzero there, so the default start is Gamma = 0, b_l = 1.
+    """
+
+    # Attention entries of one run above which layers are computed one at a time, to bound memory.
+    ENTRIES_AT_ONCE = 2**25
+
+    def start(self, source: Source) -> Weights:
+        """Return Gamma and the learned gains."""
+        weights = super().start(source)
+        if self.config.model.gain == "learned":
+            shape = (source.runs, self.layers)
+            weights["gain"] = torch.full(shape, self.config.model.gain_start, device=self.device, dtype=self.dtype)
+        return weights
+
+    def draw(self, source: Source, batch: int) -> Tokens:
+        """Return tokens."""
+        return self.sampler.tokens(source, batch)
+
+    def attention(self, weights: Weights, batch: Tokens, layers: slice) -> Tensor:
+        """Return the kernels of ``layers`` without their gains, shape (R, B, layers, P + Q, P)."""
+        x = batch.covariates
+        runs, contexts, tokens, dim = x.shape
+        gamma = weights["gamma"][:, layers]  # (R, l, D, D)
+        stacked = gamma.permute(0, 2, 1, 3).reshape(runs, dim, -1)  # (R, D, l D): x Gamma_l side by side
+        projected = (x.reshape(runs, -1, dim) @ stacked).reshape(runs, contexts, tokens, -1, dim)
+        context = x[:, :, : batch.labels.shape[-1]]
+        model = self.config.model
+        kernel = attention_kernel(projected.flatten(2, 3), context, model.attention, model.degree)
+        return kernel.unflatten(2, (tokens, -1)).transpose(2, 3)
+
+    def losses(self, weights: Weights, batch: Tokens) -> Tensor:
+        """Return the squared error of each context, averaged over its queries."""
+        context = batch.labels.shape[-1]
+        hidden = torch.cat([batch.labels, torch.zeros_like(batch.targets)], dim=-1)
+        entries = batch.covariates.shape[1] * self.layers * hidden.shape[-1] * context
+        together = self.attention(weights, batch, slice(None)) if entries <= self.ENTRIES_AT_ONCE else None
+        for layer in range(self.depth):
+            own = 0 if self.config.model.tied else layer
+            if together is not None:
+                kernel = together[:, :, own]
+            else:
+                kernel = self.attention(weights, batch, slice(own, own + 1))[:, :, 0]
+            update = _matvec(kernel, hidden[..., :context])
+            if "gain" in weights:
+                update = update * self._layer(weights["gain"], layer)[:, None, None]
+            else:
+                update = update * self.config.model.gain_start
+            hidden = hidden - update / self.depth
+        return (hidden[..., context:] + batch.targets).square().mean(-1)
+
+
+def _matvec(matrices: Tensor, vectors: Tensor) -> Tensor:
+    """Return matrices (..., m, n) times vectors (..., n)."""
+    return (matrices @ vectors[..., None]).squeeze(-1)

