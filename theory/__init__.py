@@ -11,11 +11,16 @@ from typing import Any
 # Public name -> module that defines it; imported on first use, so that `import theory` stays fast.
 _HOME = {
     "DeterministicLimit": "theory.equivalents",
+    "Exponents": "theory.asymptotics",
+    "Floor": "theory.floors",
     "Plateaus": "theory.small_init",
+    "Prediction": "theory.predict",
+    "QuadraticLoss": "theory.losses",
     "SmallStartCurve": "theory.small_init",
     "Spectrum": "theory.spectra",
     "Task": "theory.task",
     "deterministic_limit": "theory.equivalents",
+    "exponents": "theory.asymptotics",
     "head_times": "theory.small_init_flows",
     "heads_flow": "theory.small_init_flows",
     "isotropic_loss": "theory.equivalents",
@@ -24,6 +29,11 @@ _HOME = {
     "merged_drop_time": "theory.small_init_flows",
     "merged_flow": "theory.small_init_flows",
     "plateaus": "theory.small_init",
+    "population_loss": "theory.losses",
+    "predict": "theory.predict",
+    "quadratic_loss": "theory.losses",
+    "tied_optimum": "theory.floors",
+    "untied_floor": "theory.floors",
 }
 
 __all__ = sorted(_HOME)

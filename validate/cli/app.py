@@ -9,7 +9,10 @@ from typing import Annotated
 import typer
 
 # Modules validate.cli.NAME, each with `register(app)`; the order is that of --help.
-SUBCOMMANDS: tuple[str, ...] = ("simulate",)
+SUBCOMMANDS: tuple[str, ...] = (
+    "predict",
+    "simulate",
+)
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130

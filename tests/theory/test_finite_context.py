@@ -1,0 +1,75 @@
+"""Wishart averages against drawn tokens, brute-force averages and exact moments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.tolerances import ROUNDOFF_LONG, sampling
+from theory import Spectrum, Task
+from theory.finite_context import bartlett_factor, draw_covariances, wishart_loss
+
+
+@pytest.mark.parametrize(("dim", "context"), [(1, 1), (4, 2), (5, 5), (3, 20)])
+def test_bartlett_has_the_wishart_mean_and_variance(rng: np.random.Generator, dim: int, context: int) -> None:
+    draws = 4000
+    factor = bartlett_factor(dim, context, draws, rng)
+    wishart = factor @ factor.transpose(0, 2, 1)
+    mean_error = np.abs(wishart.mean(axis=0) - context * np.eye(dim))
+    assert np.all(mean_error <= sampling(np.sqrt(context * (1 + np.eye(dim)) / draws)))
+    # The variance of W_11 is 2 P; the sample variance of a chi-square has relative error sqrt((2 + 12 / P) / draws).
+    variance = wishart[:, 0, 0].var(ddof=1)
+    assert abs(variance / (2 * context) - 1) <= sampling(np.sqrt((2 + 12 / context) / draws))
+
+
+@pytest.mark.parametrize("context", [2, 5, 30])
+@pytest.mark.parametrize("label_noise", [0.0, 0.5])
+def test_compressed_form_is_the_average_over_the_same_draws(context: int, label_noise: float) -> None:
+    task = Task(Spectrum.power_law(5, 1.0, 0.8), "rrs", context, label_noise)
+    gains = np.array([0.5, 2.0, 1.2])
+    loss = wishart_loss(task, 3, samples=50, seed=7)
+    expected = 0.0
+    for sigma in draw_covariances(task, 50, np.random.default_rng(7)):
+        weight, response = np.eye(5), np.zeros((5, 5))
+        for gain in gains:
+            response = response + gain / 3 * weight
+            weight = weight - gain / 3 * sigma @ weight
+        expected += np.trace(np.diag(task.spectrum.task_power) @ weight.T @ np.diag(task.spectrum.eigenvalues) @ weight)
+        noise = response.T @ np.diag(task.spectrum.eigenvalues) @ response @ sigma
+        expected += label_noise / context * np.trace(noise)
+    assert loss.value(gains) == pytest.approx(expected / 50, rel=ROUNDOFF_LONG)
+
+
+def test_average_agrees_with_drawn_tokens_and_labels(rng: np.random.Generator) -> None:
+    """The full forward pass on tokens, labels and a query shares nothing with the code under test."""
+    dim, context, contexts, noise = 3, 4, 20_000, 0.2
+    spectrum = Spectrum.power_law(dim, 1.0, 0.5)
+    gains = [1.0, 0.4]
+    x = rng.standard_normal((contexts, context + 1, dim)) * np.sqrt(spectrum.eigenvalues)
+    w = rng.standard_normal((contexts, dim)) * np.sqrt(spectrum.task_power)
+    clean = np.einsum("cpd,cd->cp", x, w)
+    labels = clean[:, :context] + np.sqrt(noise) * rng.standard_normal((contexts, context))
+    state = np.concatenate([labels, np.zeros((contexts, 1))], axis=1)
+    for gain in gains:
+        scores = gain * np.einsum("cmd,cnd->cmn", x, x[:, :context]) / context
+        state = state - np.einsum("cmn,cn->cm", scores, state[:, :context]) / len(gains)
+    errors = (clean[:, -1] + state[:, -1]) ** 2
+    loss = wishart_loss(Task(spectrum, "rrs", context, noise), 2, samples=4000, seed=1)
+    spread = np.hypot(errors.std(ddof=1) / np.sqrt(contexts), loss.standard_error(gains))
+    assert abs(errors.mean() - loss.value(gains)) <= sampling(spread)
+
+
+def test_standard_error_matches_the_spread_over_seeds() -> None:
+    task = Task(Spectrum.power_law(8, 1.5, 0.5), "rrs", 10)
+    gains = np.full(3, 1.5)
+    losses = [wishart_loss(task, 3, samples=200, seed=seed) for seed in range(60)]
+    spread = np.std([loss.value(gains) for loss in losses], ddof=1)
+    claimed = np.sqrt(np.mean([loss.standard_error(gains) ** 2 for loss in losses]))
+    # Relative error of a standard deviation from 60 draws: 1 / sqrt(2 * 59).
+    assert abs(claimed / spread - 1) <= sampling(1 / np.sqrt(2 * 59))
+
+
+def test_seed_decides_the_draws() -> None:
+    task = Task(Spectrum.isotropic(3), "iso", 4)
+    first, again, other = (wishart_loss(task, 2, samples=50, seed=seed).value([1, 1]) for seed in (1, 1, 2))
+    assert first == again != other

@@ -1,0 +1,188 @@
+"""Floors: the lowest loss that tied or untied gains of a given depth can reach.
+
+Tied: the minimum of the loss over one gain. Untied: the minimum over polynomials q with deg q <= L and q(0) = 1, in the
+population the Christoffel function of the measure sum_k lambda_k omega_k delta(lambda_k) at 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from theory.checks import FloatArray, integer
+from theory.losses import QuadraticLoss, jackknife_error, quadratic_loss, residual, tied
+from theory.results import Result
+from theory.task import Task
+
+# Points of the search grid over the gain; the loss is a smooth polynomial, unimodal in practice.
+SEARCH_POINTS = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class Floor(Result):
+    """A lowest reachable loss.
+
+    Parameters
+    ----------
+    loss : float
+        The floor.
+    standard_error : float
+        Of its Wishart average; 0 in the population.
+    gains : tuple of float, length depth
+        Gains that reach it; empty if no real gains do (then the floor is a lower bound).
+    """
+
+    loss: float
+    standard_error: float
+    gains: tuple[float, ...]
+
+    def __str__(self) -> str:
+        return f"floor {self.loss:.6g} ± {self.standard_error:.2g}"
+
+
+def tied_optimum(task: Task, depth: int, *, samples: int | None = None, seed: int = 0) -> Floor:
+    """Return the minimum of the loss over one gain shared by ``depth`` layers.
+
+    Raises
+    ------
+    ValueError
+        For ``depth`` < 1 or a setting whose gains differ from mode to mode.
+    """
+    return tied_optimum_of(quadratic_loss(task, depth, samples=samples, seed=seed), depth)
+
+
+def tied_optimum_of(loss: QuadraticLoss, depth: int) -> Floor:
+    """Return the tied optimum of a quadratic form; see `tied_optimum`."""
+    from scipy.optimize import brentq
+
+    def slope(gain: float) -> float:
+        return float(loss.gradient(tied(gain, depth)).sum())
+
+    low, high = 0.0, depth / float(loss.nodes.max())
+    # Beyond 2 L / x_max the largest direction diverges; the slope is positive there unless it carries no signal.
+    while slope(high) <= 0.0 and high < np.finfo(float).max / 4:
+        low, high = high, 2.0 * high
+    if slope(low) >= 0.0:
+        gain = low
+    else:
+        gain = float(brentq(slope, low, high, xtol=4 * np.finfo(float).tiny, rtol=8 * np.finfo(float).eps))
+    values = loss.values(tied(gain, depth))
+    # The gain is stationary, so its own error enters the loss at second order only.
+    return Floor(float(values[0]), float(jackknife_error(values)), (gain,) * depth)
+
+
+def untied_floor(task: Task, depth: int, *, samples: int | None = None, seed: int = 0) -> Floor:
+    """Return the minimum of the loss over ``depth`` free gains.
+
+    In the population, 1 / sum_(j<=L) p_j(0)^2 with p_j orthonormal in sum_k lambda_k omega_k delta(lambda_k); zero once
+    depth reaches the number of distinct positive eigenvalues. At finite context, least squares over polynomials.
+
+    Raises
+    ------
+    ValueError
+        For ``depth`` < 1 or a setting whose gains differ from mode to mode.
+    """
+    return untied_floor_of(quadratic_loss(task, depth, samples=samples, seed=seed), depth)
+
+
+def untied_floor_of(loss: QuadraticLoss, depth: int) -> Floor:
+    """Return the untied floor of a quadratic form; see `untied_floor`."""
+    depth = integer("depth", depth)
+    return _christoffel(loss, depth) if loss.gram.ndim == 1 else _least_squares(loss, depth)
+
+
+def jacobi_matrix(nodes: FloatArray, weights: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
+    """Return the Jacobi coefficients of the discrete measure sum_k weights_k delta(nodes_k), by Lanczos.
+
+    Returns
+    -------
+    diagonal : array of shape (m,)
+    off_diagonal : array of shape (m - 1,)
+        m <= size; smaller when the measure has fewer distinct points that carry weight. Full reorthogonalisation keeps
+        them accurate to rounding.
+    """
+    vectors = [np.sqrt(weights / weights.sum())]
+    diagonal: list[float] = []
+    off_diagonal: list[float] = []
+    scale = float(np.abs(nodes).max())
+    for _ in range(size):
+        step = nodes * vectors[-1]
+        diagonal.append(float(vectors[-1] @ step))
+        basis = np.stack(vectors)
+        for _ in range(2):
+            step = step - basis.T @ (basis @ step)
+        norm = float(np.linalg.norm(step))
+        if len(diagonal) == size or norm <= 64 * np.finfo(float).eps * scale:
+            break
+        off_diagonal.append(norm)
+        vectors.append(step / norm)
+    return np.array(diagonal), np.array(off_diagonal)
+
+
+def _christoffel(loss: QuadraticLoss, depth: int) -> Floor:
+    """Return the population floor: the extremal polynomial vanishes at the Gauss nodes of the measure x dmu(x).
+
+    Minimality of q in int q^2 dmu with q(0) = 1 means int q r x dmu = 0 for every r of lower degree, so the zeros of q
+    are the nodes of the L-point Gauss rule of x dmu, all inside the support: real gains gamma_l = L / node_l reach it.
+    """
+    from scipy.linalg import eigvalsh_tridiagonal
+
+    weights = loss.gram * loss.nodes
+    carried = weights > 0
+    distinct = int(np.unique(loss.nodes[carried]).size)
+    if depth >= distinct:
+        zeros = np.unique(loss.nodes[carried])
+        gains = np.concatenate([depth / zeros, np.zeros(depth - distinct)])
+        return Floor(0.0, 0.0, tuple(float(gain) for gain in gains))
+    diagonal, off_diagonal = jacobi_matrix(loss.nodes[carried], weights[carried], depth)
+    zeros = eigvalsh_tridiagonal(diagonal, off_diagonal)
+    gains = depth / zeros
+    # Largest factors beside smallest: the product stays in range at any depth.
+    q = residual(loss.nodes, gains)
+    return Floor(float(np.sum(loss.gram * q**2)), 0.0, tuple(float(gain) for gain in gains[::-1]))
+
+
+def _least_squares(loss: QuadraticLoss, depth: int) -> Floor:
+    """Return the finite-context floor: q = 1 - x r(x), linear least squares for r of degree < depth."""
+    nodes = loss.nodes
+    top = float(nodes.max())
+    basis = np.polynomial.chebyshev.chebvander(2.0 * nodes / top - 1.0, depth - 1)
+    one = np.ones_like(nodes)
+
+    def solve(replicate: int) -> FloatArray:
+        root = _square_root(loss.gram[replicate])
+        rows, target = root @ (nodes[:, None] * basis), root @ one
+        if loss.noise is not None:
+            rows = np.vstack([rows, _square_root(loss.noise[replicate]) @ basis])
+            target = np.concatenate([target, np.zeros(nodes.size)])
+        return np.asarray(np.linalg.lstsq(rows, target, rcond=None)[0], dtype=np.float64)
+
+    def evaluate(coefficients: FloatArray, replicate: int) -> float:
+        r = basis @ coefficients
+        q = one - nodes * r
+        value = q @ loss.gram[replicate] @ q
+        return float(value if loss.noise is None else value + r @ loss.noise[replicate] @ r)
+
+    best = solve(0)
+    values = np.array([evaluate(best, 0)] + [evaluate(solve(b), b) for b in range(1, loss.replicates)])
+    return Floor(float(values[0]), float(jackknife_error(values)), _real_gains(best, top, depth))
+
+
+def _real_gains(coefficients: FloatArray, top: float, depth: int) -> tuple[float, ...]:
+    """Return gamma_l = L / zero_l of q = 1 - x r(x), largest first; empty if a zero is not real."""
+    chebyshev = np.polynomial.chebyshev
+    # x = top (u + 1) / 2 in the Chebyshev variable u.
+    q = -chebyshev.chebmul([top / 2, top / 2], coefficients)
+    q[0] += 1.0
+    zeros = top * (chebyshev.chebroots(chebyshev.chebtrim(q, tol=1e-300)) + 1.0) / 2.0
+    if np.any(np.abs(zeros.imag) > 1e-8 * np.abs(zeros)) or np.any(zeros.real == 0):
+        return ()
+    gains = np.sort(depth / zeros.real)[::-1]
+    return tuple(float(gain) for gain in np.concatenate([gains, np.zeros(depth - gains.size)]))
+
+
+def _square_root(matrix: FloatArray) -> FloatArray:
+    """Return R with R^T R = matrix for a positive semi-definite matrix."""
+    values, basis = np.linalg.eigh(matrix)
+    return np.sqrt(np.clip(values, 0.0, None))[:, None] * basis.T

@@ -1,0 +1,215 @@
+"""Training of the tied gain from zero: gradient flow, and the discrete recursion of SGD without batch noise.
+
+Rotation symmetry keeps Gamma_l = gamma_l I, and a gradient step on every entry of Gamma_l moves the gain by
+
+    gamma_l <- gamma_l - (learning_rate / D) d loss / d gamma_l.
+
+A tied start stays tied. Flow is the limit of small steps at fixed time = learning_rate * step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numba import njit
+
+from theory.checks import FloatArray, integer, real, vector
+from theory.losses import QuadraticLoss
+
+# Relative error asked of the flow's solver at every step; errors accumulate to a few hundred times this.
+FLOW_TOLERANCE = 1e-13
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GainPath:
+    """A tied gain and its loss along training.
+
+    Parameters
+    ----------
+    gains : array of shape (replicates, n)
+        The gain shared by all layers, at each recorded time.
+    losses : array of shape (replicates, n)
+        NaN from the moment a recursion has diverged.
+    status : str
+        A sentence: what the solver has to say.
+    """
+
+    gains: FloatArray
+    losses: FloatArray
+    status: str
+
+
+def tied_flow(loss: QuadraticLoss, depth: int, times: FloatArray) -> GainPath:
+    """Return the tied gradient flow dgamma/dt = -(1/D) d loss / d gamma_l from zero, at ``times``.
+
+    Parameters
+    ----------
+    loss : QuadraticLoss
+        Its replicates are integrated side by side.
+    depth : int
+        L.
+    times : array of shape (n,)
+        Strictly increasing, >= 0, in units of learning rate x steps.
+
+    Raises
+    ------
+    ValueError
+        For bad arguments.
+    RuntimeError
+        If the solver gives up, with its reason.
+    """
+    from scipy.integrate import solve_ivp
+
+    depth = integer("depth", depth)
+    wanted = vector("times", times, minimum=0.0, increasing=True)
+    nodes, gram, noise = _dense(loss)
+
+    def speed(_: float, gain: FloatArray) -> FloatArray:
+        return -_tied_slopes(nodes, gram, noise, depth, gain) / loss.dim
+
+    gains = np.zeros((loss.replicates, wanted.size))
+    if wanted[-1] > 0:
+        solution = solve_ivp(
+            speed,
+            (0.0, float(wanted[-1])),
+            np.zeros(loss.replicates),
+            method="LSODA",
+            t_eval=wanted,
+            rtol=FLOW_TOLERANCE,
+            atol=1e-15,
+            lband=0,
+            uband=0,
+        )
+        if not solution.success:
+            raise RuntimeError(f"the flow stopped at t={solution.t[-1]:g}: {solution.message}")
+        gains = solution.y
+    losses = np.stack([_tied_losses(nodes, gram, noise, depth, gains[:, i]) for i in range(wanted.size)], axis=1)
+    return GainPath(gains, losses, "Converged to the requested accuracy.")
+
+
+def tied_sgd(loss: QuadraticLoss, depth: int, learning_rate: float, steps: FloatArray) -> GainPath:
+    """Return the recursion of SGD on Gamma_l from zero, its gradient averaged over contexts, at ``steps``.
+
+    Parameters
+    ----------
+    loss : QuadraticLoss
+        Its replicates run side by side.
+    depth : int
+        L.
+    learning_rate : float
+        On every entry of Gamma_l.
+    steps : array of shape (n,)
+        Strictly increasing whole numbers; the loss at step s is the loss before update s (step 0 is the start).
+
+    Raises
+    ------
+    ValueError
+        For bad arguments.
+    """
+    depth = integer("depth", depth)
+    rate = real("learning_rate", learning_rate, above=0)
+    wanted = vector("steps", steps, minimum=0.0, increasing=True)
+    if np.any(wanted != np.floor(wanted)):
+        raise ValueError(f"steps={wanted[wanted != np.floor(wanted)][0]:g}: must be whole numbers")
+    nodes, gram, noise = _dense(loss)
+    gains = _sgd_kernel(nodes, gram, noise, depth, rate / loss.dim, wanted.astype(np.int64))
+    with np.errstate(over="ignore", invalid="ignore"):
+        losses = np.stack([_tied_losses(nodes, gram, noise, depth, gains[:, i]) for i in range(wanted.size)], axis=1)
+    losses[~np.isfinite(losses)] = np.nan
+    lost = np.flatnonzero(np.isnan(losses[0]))
+    status = (
+        "Ran every step." if lost.size == 0 else f"Diverged by step {int(wanted[lost[0]])}: lower the learning rate."
+    )
+    return GainPath(gains, losses, status)
+
+
+def _dense(loss: QuadraticLoss) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return nodes (n,), gram and noise as (replicates, n, n), or (1, n) for a diagonal; without noise it is empty."""
+    gram = loss.gram[None] if loss.gram.ndim == 1 else loss.gram
+    if loss.noise is None:
+        noise = np.zeros((0,) * gram.ndim)
+    else:
+        noise = loss.noise[None] if loss.noise.ndim == 1 else loss.noise
+    return loss.nodes, np.ascontiguousarray(gram), np.ascontiguousarray(noise)
+
+
+def _apply(gram: FloatArray, q: FloatArray) -> FloatArray:
+    """Return G q for each replicate; ``q`` has shape (replicates, n)."""
+    return gram * q if gram.ndim == 2 else np.einsum("rij,rj->ri", gram, q)
+
+
+def _tied_losses(nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth: int, gain: FloatArray) -> FloatArray:
+    factor = 1.0 - np.multiply.outer(gain / depth, nodes)
+    q = factor**depth
+    losses = np.sum(q * _apply(gram, q), axis=1)
+    if noise.size:
+        r = _tied_response(factor, gain, depth)
+        losses = losses + np.sum(r * _apply(noise, r), axis=1)
+    return losses
+
+
+def _tied_slopes(nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth: int, gain: FloatArray) -> FloatArray:
+    """Return d loss / d gamma_l at equal gains, shape (replicates,)."""
+    factor = 1.0 - np.multiply.outer(gain / depth, nodes)
+    others = factor ** (depth - 1)
+    slope = -2.0 / depth * np.sum(nodes * others * _apply(gram, others * factor), axis=1)
+    if noise.size:
+        slope = slope + 2.0 / depth * np.sum(others * _apply(noise, _tied_response(factor, gain, depth)), axis=1)
+    return slope
+
+
+def _tied_response(factor: FloatArray, gain: FloatArray, depth: int) -> FloatArray:
+    """Return r = (gamma / L) sum_(m<L) factor^m, shape (replicates, n)."""
+    total = np.ones_like(factor)
+    for _ in range(depth - 1):
+        total = 1.0 + factor * total
+    return (gain / depth)[:, None] * total
+
+
+@njit(cache=True, nogil=True)
+def _sgd_kernel(
+    nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth: int, rate: float, steps: FloatArray
+) -> FloatArray:
+    """Return the tied gain of every replicate at ``steps``; ``rate`` is learning_rate / D."""
+    replicates, size = gram.shape[0], nodes.size
+    recorded = np.empty((replicates, steps.size))
+    others = np.empty(size)
+    q = np.empty(size)
+    r = np.empty(size)
+    for replicate in range(replicates):
+        gain = 0.0
+        done = 0
+        for index in range(steps.size):
+            while done < steps[index]:
+                for i in range(size):
+                    factor = 1.0 - gain * nodes[i] / depth
+                    power = 1.0
+                    total = 0.0
+                    for _ in range(depth - 1):
+                        total += power
+                        power *= factor
+                    others[i] = power
+                    q[i] = power * factor
+                    r[i] = gain / depth * (total + power)
+                slope = 0.0
+                for i in range(size):
+                    if gram.ndim == 2:
+                        pull = gram[replicate, i] * q[i]
+                    else:
+                        pull = 0.0
+                        for j in range(size):
+                            pull += gram[replicate, i, j] * q[j]
+                    slope -= nodes[i] * others[i] * pull
+                    if noise.size > 0:
+                        if noise.ndim == 2:
+                            push = noise[replicate, i] * r[i]
+                        else:
+                            push = 0.0
+                            for j in range(size):
+                                push += noise[replicate, i, j] * r[j]
+                        slope += others[i] * push
+                gain -= rate * 2.0 / depth * slope
+                done += 1
+            recorded[replicate, index] = gain
+    return recorded

@@ -1,0 +1,184 @@
+"""One call from a task to its predicted training curve, with floors, gains and exponents."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from theory.asymptotics import Exponents, exponents
+from theory.checks import FloatArray, choice, integer, real, vector
+from theory.floors import Floor, tied_optimum_of, untied_floor_of
+from theory.losses import jackknife_error, quadratic_loss
+from theory.results import Result, axes_or_new, plain
+from theory.task import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+METHODS = ("flow", "sgd")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prediction(Result):
+    """A predicted training curve of the reduced linear model.
+
+    Parameters
+    ----------
+    task : Task
+        What is learned.
+    depth : int
+        L.
+    method : {"flow", "sgd"}
+        Gradient flow, or the SGD recursion without batch noise.
+    step : tuple of int, or None
+        Steps of the recursion; ``None`` for the flow.
+    time : array of shape (n,)
+        learning_rate x step, or the time of the flow.
+    loss : array of shape (n,)
+        Predicted loss; at step s the loss before update s.
+    standard_error : array of shape (n,)
+        Of the Wishart average behind ``loss`` (jackknife over draws, the path included); 0 in the population.
+    gains : array of shape (n, depth)
+        gamma_l at each time.
+    floor : dict with ``tied`` and ``untied``
+        Lowest losses that gains of this depth can reach.
+    exponents : Exponents
+        Of the power law behind the spectrum, if there is one.
+    status : str
+        What the solver says.
+    """
+
+    task: Task
+    depth: int
+    method: str
+    step: tuple[int, ...] | None
+    time: FloatArray
+    loss: FloatArray
+    standard_error: FloatArray
+    gains: FloatArray
+    floor: dict[str, Floor]
+    exponents: Exponents
+    status: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.method} prediction at depth {self.depth} on {self.task.spectrum.name}: loss "
+            f"{self.loss[0]:.6g} at t={self.time[0]:g} to {self.loss[-1]:.6g} at t={self.time[-1]:g}; floors "
+            f"tied {self.floor['tied'].loss:.6g}, untied {self.floor['untied'].loss:.6g}. {self.status}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object of ``inverse-depth predict --json``."""
+        return {
+            "depth": self.depth,
+            "method": self.method,
+            "step": plain(self.step),
+            "time": plain(self.time),
+            "loss": plain(self.loss),
+            "standard_error": plain(self.standard_error),
+            "gains": plain(self.gains),
+            "floor": {name: floor.loss for name, floor in self.floor.items()},
+            "floor_standard_error": {name: floor.standard_error for name, floor in self.floor.items()},
+            "floor_gains": {name: plain(floor.gains) for name, floor in self.floor.items()},
+            "exponents": self.exponents.to_dict(),
+            "status": self.status,
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a time: step (if any), time, loss, standard_error, gain_1 … gain_L."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {} if self.step is None else {"step": self.step}
+        columns |= {"time": self.time, "loss": self.loss, "standard_error": self.standard_error}
+        columns |= {f"gain_{layer + 1}": self.gains[:, layer] for layer in range(self.depth)}
+        return pd.DataFrame(columns)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw loss against time on log axes, with the band of two standard errors and the floors."""
+        axes = axes_or_new(ax)
+        shown = self.time > 0
+        (line,) = axes.plot(self.time[shown], self.loss[shown], label=f"predicted, L = {self.depth}")
+        band = 2 * self.standard_error[shown]
+        low = np.maximum(self.loss[shown] - band, np.finfo(float).tiny)
+        axes.fill_between(self.time[shown], low, self.loss[shown] + band, alpha=0.25, color=line.get_color(), lw=0)
+        for name, style in (("tied", "--"), ("untied", ":")):
+            if self.floor[name].loss > 0:
+                axes.axhline(self.floor[name].loss, ls=style, color=line.get_color(), lw=1, label=f"{name} floor")
+        axes.set(xscale="log", yscale="log", xlabel="time (learning rate × steps)", ylabel="loss")
+        axes.set_title(f"{self.task.setting}, {self.task.spectrum.name}", fontsize="medium")
+        axes.legend(frameon=False, fontsize="small")
+        return axes
+
+
+def predict(
+    task: Task,
+    depth: int,
+    *,
+    method: str = "flow",
+    times: Sequence[float] | FloatArray | None = None,
+    steps: Sequence[int] | None = None,
+    learning_rate: float = 1.0,
+    samples: int | None = None,
+    seed: int = 0,
+) -> Prediction:
+    """Return the predicted loss of the reduced linear model, tied gains, trained from zero.
+
+    Parameters
+    ----------
+    task : Task
+        Setting ``rrs`` or ``iso``; any context.
+    depth : int
+        L.
+    method : {"flow", "sgd"}
+        ``flow`` needs ``times``; ``sgd`` needs ``steps`` and ``learning_rate``.
+    times : sequence of float
+        Strictly increasing, >= 0; time is learning rate x steps.
+    steps : sequence of int
+        Strictly increasing, >= 0.
+    learning_rate : float
+        On every entry of Gamma_l.
+    samples : int, optional
+        Wishart draws at finite context.
+    seed : int
+        Seed of the draws.
+
+    Raises
+    ------
+    ValueError
+        For arguments out of range, or ``times`` / ``steps`` missing for the method.
+    """
+    from theory.flow import tied_flow, tied_sgd
+
+    depth = integer("depth", depth)
+    choice("method", method, METHODS)
+    rate = real("learning_rate", learning_rate, above=0)
+    loss = quadratic_loss(task, depth, samples=samples, seed=seed)
+    step: tuple[int, ...] | None = None
+    if method == "flow":
+        if times is None:
+            raise ValueError("times=None: must be given for the method 'flow'")
+        time = vector("times", times, minimum=0.0, increasing=True)
+        path = tied_flow(loss, depth, time)
+    else:
+        if steps is None:
+            raise ValueError("steps=None: must be given for the method 'sgd'")
+        numbers = vector("steps", steps, minimum=0.0, increasing=True)
+        path = tied_sgd(loss, depth, rate, numbers)
+        step, time = tuple(int(number) for number in numbers), rate * numbers
+    return Prediction(
+        task=task,
+        depth=depth,
+        method=method,
+        step=step,
+        time=time,
+        loss=path.losses[0],
+        standard_error=jackknife_error(path.losses),
+        gains=np.repeat(path.gains[0][:, None], depth, axis=1),
+        floor={"tied": tied_optimum_of(loss, depth), "untied": untied_floor_of(loss, depth)},
+        exponents=exponents(task.spectrum),
+        status=path.status,
+    )
