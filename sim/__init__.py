@@ -21,8 +21,8 @@ _HOME: dict[str, str] = {
     "build_model": "sim.models",
     "judge_convergence": "sim.convergence",
     "read_run": "sim.store",
-    "train": "sim.train",
-    "train_many": "sim.train",
+    "train": "sim.training",
+    "train_many": "sim.training",
 }
 
 __all__ = sorted(_HOME)

@@ -5,7 +5,7 @@ import pytest
 
 from sim import store
 from sim.config import RunConfig, TrainingConfig
-from sim.train import train
+from sim.training import train
 
 CONFIG = RunConfig(training=TrainingConfig(batch=8, steps=5, eval_contexts=8, snapshots=2))
 

@@ -11,7 +11,7 @@ from sim.config import ModelConfig, RunConfig, SpectrumConfig, TaskConfig, Train
 from sim.models import build_model
 from sim.optim import BETA1, Optimizer, schedule_factor
 from sim.randomness import Source
-from sim.train import _Group, train, train_many
+from sim.training import _Group, train, train_many
 from tests.tolerances import ROUNDOFF_FLOAT32, ROUNDOFF_LONG, sampling
 
 SPECTRUM = SpectrumConfig("power_law", dim=5, capacity=1.0, source=0.8)

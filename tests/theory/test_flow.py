@@ -40,7 +40,8 @@ def test_tied_flow_is_the_flow_of_all_layers() -> None:
         np.zeros(3),
         method="DOP853",
         t_eval=times,
-        rtol=1e-12, atol=1e-14,
+        rtol=1e-12,
+        atol=1e-14,
     )
     path = tied_flow(loss, 3, times)
     np.testing.assert_allclose(layers.y, np.broadcast_to(path.gains[0], (3, 2)), rtol=SOLVER)

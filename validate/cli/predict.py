@@ -39,8 +39,8 @@ def register(app: typer.Typer) -> None:
         plot: Annotated[Path | None, typer.Option(help="Draw the curve to FILE.png, .pdf or .svg.")] = None,
     ) -> None:
         from theory.checks import choice
-        from theory.predict import METHODS
-        from theory.predict import predict as predict_curve
+        from theory.prediction import METHODS
+        from theory.prediction import predict as predict_curve
         from theory.results import save_figure
 
         choice("method", method, METHODS)

@@ -74,7 +74,7 @@ def register(app: typer.Typer) -> None:
             },
         )
         from sim.progress import default_progress
-        from sim.train import train
+        from sim.training import train
 
         run = train(config, device=device, out=out, progress=default_progress())
         answer = _answer(run)
