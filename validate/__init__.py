@@ -9,7 +9,11 @@ import importlib
 from typing import Any
 
 # Public name -> module that defines it; imported on first use, so that `import validate` stays fast.
-_HOME: dict[str, str] = {}
+_HOME: dict[str, str] = {
+    "Comparison": "validate.comparison",
+    "compare_curve": "validate.comparison",
+    "read_curve": "validate.comparison",
+}
 
 __all__ = sorted(_HOME)
 
