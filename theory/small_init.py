@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class QuadraticLoss(Result):
+class OneLayerLoss(Result):
     """loss(U) = total - 2 sum_k drive_k U_kk + sum_jk lambda_j m_k U_jk^2, the loss of one layer, settings FS and ISO.
 
     Attributes
@@ -63,7 +63,7 @@ class QuadraticLoss(Result):
         return result
 
 
-def quadratic_loss(task: Task) -> QuadraticLoss:
+def one_layer_loss(task: Task) -> OneLayerLoss:
     """Return the exact depth-1 loss as a quadratic form in U.
 
     Raises
@@ -81,7 +81,7 @@ def quadratic_loss(task: Task) -> QuadraticLoss:
     live = (signal > 0) & (lam * signal > 0)
     gain = np.divide(spectrum.task_power, spread, out=np.zeros_like(lam), where=live)
     drop = np.divide(signal, spread, out=np.zeros_like(lam), where=live) * signal
-    return QuadraticLoss(spectrum.total, lam * signal, lam * second_moment(task), gain, drop)
+    return OneLayerLoss(spectrum.total, lam * signal, lam * second_moment(task), gain, drop)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ def plateaus(task: Task) -> Plateaus:
         learned = np.arange(task.dim + 1)
         curvature = np.where(learned > 0, own + learned * cross, 1.0)
         return Plateaus(np.arange(task.dim), total - learned * mean_drive**2 / curvature)
-    form = quadratic_loss(task)
+    form = one_layer_loss(task)
     order = np.argsort(-form.drive, kind="stable")
     return Plateaus(order, total - np.concatenate([[0.0], np.cumsum(form.drop[order])]))
 

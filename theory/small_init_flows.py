@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from theory.checks import FloatArray, integer, real, vector
-from theory.small_init import SmallStartCurve, quadratic_loss
+from theory.small_init import SmallStartCurve, one_layer_loss
 from theory.task import Task
 
 # Relative error asked of the ordinary differential equation solver.
@@ -75,7 +75,7 @@ def merged_drop_time(task: Task, size: float) -> float:
         For ``size`` <= 0 or the setting ``rrs``.
     """
     size = real("size", size, above=0)
-    form = quadratic_loss(task)
+    form = one_layer_loss(task)
     begin, skipped = _skip_exponential(task, size)
     target = form.floor + HALF * (form.total - form.floor)
 
@@ -123,7 +123,7 @@ def merged_flow(task: Task, times: Iterable[float], *, size: float = 1e-3) -> Sm
         clock = np.concatenate([[0.0], moments[~early] - skipped])
         state = _merged_solve(task, begin, clock, None).y
         gains[~early] = (state[0] * state[1:]).T[1:]
-    loss = quadratic_loss(task).loss(gains)
+    loss = one_layer_loss(task).loss(gains)
     return SmallStartCurve("merged", size, moments, loss, gains, np.array([merged_drop_time(task, size)]))
 
 
@@ -139,7 +139,7 @@ def logistic_gain(task: Task, times: Iterable[float], *, size: float) -> FloatAr
     """
     moments = vector("times", times, minimum=0)
     size = real("size", size, above=0)
-    form = quadratic_loss(task)
+    form = one_layer_loss(task)
     if not np.all(form.drive == form.drive[0]):
         raise ValueError("task has modes that differ: must have equal eigenvalues and task power")
     best, start = float(form.gain[0]), size**2 / math.sqrt(task.dim)
@@ -223,7 +223,7 @@ def heads_flow(task: Task, times: Iterable[float], *, size: float = 1e-2, depth:
     gains[:, live] = gain[live] * expit(logit)
     missing = np.ones((moments.size, task.dim))
     missing[:, live] = expit(-logit)
-    form = quadratic_loss(task)
+    form = one_layer_loss(task)
     # With the population covariance every mode can be learned whole: its drop is its signal.
     loss = form.floor + missing ** (2 * depth) @ form.drop
     half_missing = HALF ** (1 / (2 * depth))
@@ -244,7 +244,7 @@ def _direction(task: Task) -> FloatArray:
 
 def _merged_scale(task: Task) -> float:
     """Size of v at which growth along the drive saturates: v^2 = |B|^3 / sum_k a_k B_k^2."""
-    form = quadratic_loss(task)
+    form = one_layer_loss(task)
     direction = _direction(task)
     return math.sqrt(float(form.drive @ direction) / float(form.curvature @ direction**2))
 
@@ -262,7 +262,7 @@ def _merged_state(task: Task, size: float) -> FloatArray:
 def _merged_solve(task: Task, size: float, times: FloatArray, event: Any) -> Any:
     from scipy.integrate import solve_ivp
 
-    form = quadratic_loss(task)
+    form = one_layer_loss(task)
 
     def velocity(_t: float, state: FloatArray) -> FloatArray:
         v, w = state[0], state[1:]
@@ -285,7 +285,7 @@ def _head_scales(task: Task, size: float, depth: int) -> tuple[FloatArray, Float
     """Return b/L and the final gain of each mode, after checking the size and what the depth allows."""
     size = real("size", size, above=0)
     depth = integer("depth", depth)
-    form = quadratic_loss(task)
+    form = one_layer_loss(task)
     gain = form.gain
     if depth > 1:
         if task.context is not None:

@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, SOLVER, model_error, sampling
 from theory import Spectrum, Task
 from theory import small_init_flows as flows
-from theory.small_init import haar_quadratic, plateaus, quadratic_loss
+from theory.small_init import haar_quadratic, plateaus, one_layer_loss
 from theory.wishart import second_moment
 
 LAMBDA = [1.0, 0.6, 0.35]
@@ -54,7 +54,7 @@ def test_the_quadratic_loss_is_that_of_sampled_contexts(rng: np.random.Generator
     labels = np.einsum("spi,si->sp", rows, w) + np.sqrt(0.4) * rng.standard_normal((40000, 5))
     beta = np.einsum("spi,sp->si", rows, labels) / 5
     losses = ((w - gains * beta) ** 2) @ lam
-    form = quadratic_loss(task)
+    form = one_layer_loss(task)
     exact = form.total - 2 * gains @ form.drive + gains**2 @ form.curvature
     np.testing.assert_allclose(exact, matrix_loss(task, np.diag(gains)), rtol=ROUNDOFF)
     assert abs(losses.mean() - exact) <= sampling(losses.std() / 200)
@@ -71,7 +71,7 @@ def test_the_flow_of_the_factors_is_the_autograd_gradient_of_the_loss(rng: np.ra
     drive = torch.diag(lam**2)
     loss = lam.sum() - 2 * torch.trace(U @ drive) + torch.trace(U.T @ torch.diag(lam) @ U @ moment)
     loss.backward()
-    form = quadratic_loss(task)
+    form = one_layer_loss(task)
     force = form.drive - v.item() * form.curvature * w.detach().numpy()
     np.testing.assert_allclose(-v.grad.item(), 2 * w.detach().numpy() @ force, rtol=ROUNDOFF)
     np.testing.assert_allclose(-w.grad.numpy(), 2 * v.item() * force, rtol=ROUNDOFF)
@@ -121,7 +121,7 @@ def test_merged_curve_is_the_flow_of_the_full_matrix() -> None:
     expected = integrate_factors(task, [start], times, merged=True)
     curve = flows.merged_flow(task, times, size=1e-3)
     np.testing.assert_allclose(curve.loss, expected, rtol=1e3 * SOLVER)
-    half = quadratic_loss(task)
+    half = one_layer_loss(task)
     at_drop = flows.merged_flow(task, [curve.drop_time[0]], size=1e-3).loss[0]
     np.testing.assert_allclose(at_drop, (half.total + half.floor) / 2, rtol=1e3 * SOLVER)
 
@@ -136,7 +136,7 @@ def test_a_random_small_start_becomes_the_balanced_one(rng: np.random.Generator)
         start = np.concatenate([[size * v], (size * w).ravel()])
         times = np.array([0.98 * moment, moment, 1.02 * moment])
         found = integrate_factors(task, [start], times, merged=True)[1]
-        form = quadratic_loss(task)
+        form = one_layer_loss(task)
         errors.append(abs(found - (form.total + form.floor) / 2))
     # Entries of W orthogonal to the drive neither grow nor shrink at first: a relative error of the order of the size.
     assert errors[1] < errors[0] / 8
@@ -243,13 +243,13 @@ def test_long_times_and_wide_spectra_stay_finite_and_never_rise() -> None:
     merged = flows.merged_flow(paper_task(8), times, size=1e-3)
     assert np.all(np.isfinite(merged.loss))
     assert np.all(np.diff(merged.loss) <= ROUNDOFF_LONG * merged.loss[0])
-    np.testing.assert_allclose(merged.loss[-1], quadratic_loss(paper_task(8)).floor, rtol=ROUNDOFF_LONG)
+    np.testing.assert_allclose(merged.loss[-1], one_layer_loss(paper_task(8)).floor, rtol=ROUNDOFF_LONG)
 
 
 def test_what_the_theory_does_not_cover_is_refused() -> None:
     rrs = Task(Spectrum(LAMBDA), "rrs", 8)
     with pytest.raises(ValueError, match="setting='rrs'"):
-        quadratic_loss(rrs)
+        one_layer_loss(rrs)
     with pytest.raises(ValueError, match="context=8"):
         flows.heads_flow(paper_task(8), [1.0], size=0.01, depth=2)
     with pytest.raises(ValueError, match="size"):
