@@ -19,6 +19,8 @@ _HOME = {
     "SmallStartCurve": "theory.small_init",
     "Spectrum": "theory.spectra",
     "Task": "theory.task",
+    "TieBreak": "theory.tie_breaking",
+    "UntiedPath": "theory.tie_breaking",
     "deterministic_limit": "theory.equivalents",
     "exponents": "theory.asymptotics",
     "head_times": "theory.small_init_flows",
@@ -32,8 +34,12 @@ _HOME = {
     "population_loss": "theory.losses",
     "predict": "theory.prediction",
     "quadratic_loss": "theory.losses",
+    "separation_time": "theory.tie_breaking",
+    "tie_break": "theory.tie_breaking",
     "tied_optimum": "theory.floors",
+    "transversal_rate": "theory.tie_breaking",
     "untied_floor": "theory.floors",
+    "untied_flow": "theory.tie_breaking",
 }
 
 __all__ = sorted(_HOME)

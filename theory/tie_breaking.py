@@ -4,8 +4,11 @@ A tied start stays tied exactly. Differences between layers obey, to first order
 
     kappa = -(h_same - h_other)/D,  h the second derivatives of the loss in gamma_l, gamma_m at equal gains,
 
-positive for L >= 2. In the population kappa = (2/D) sum_k lambda_k omega_k (lambda_k/L)^2 (1 - gamma lambda_k/L)^(2L-2),
-which is the rate at which the tied force F falls, divided by 2L - 1, so that delta^(2L-1) F is conserved along the flow:
+positive for L >= 2. In the population
+
+    kappa = (2/D) sum_k lambda_k omega_k (lambda_k/L)^2 (1 - gamma lambda_k/L)^(2L-2),
+
+which is 1/(2L - 1) of the rate at which the tied force F falls, so that delta^(2L-1) F is conserved along the flow:
 
     delta(t) = delta(0) [F(0)/F(t)]^(1/(2L-1)),  F = sum_k lambda_k^2 omega_k (1 - gamma lambda_k/L)^(2L-1).
 """
@@ -21,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from theory.checks import FloatArray, integer, real, vector
-from theory.floors import jacobi_matrix, tied_optimum_of
-from theory.losses import QuadraticLoss, tied
+from theory.floors import jacobi_matrix, tied_optimum_of, untied_floor_of
+from theory.losses import QuadraticLoss, noise_response, tied
 from theory.results import Result, axes_or_new
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 # Relative error asked of the solver.
 SOLVER_TOLERANCE = 1e-11
-# Layers have separated when the untied loss has fallen this share below the tied one.
+# Layers have separated when the loss is below the tied curve by this share of (tied optimum - untied floor).
 SEPARATED = 0.1
 
 
@@ -77,7 +80,8 @@ class TieBreak(Result):
     rate : float
         kappa at the tied optimum: each factor e in ``size`` costs a time 1/rate.
     time : float
-        Predicted time at which the loss is ``SEPARATED`` below the tied curve; inf where differences never grow so far.
+        Predicted time at which the loss is below the tied curve by the share ``SEPARATED`` of the distance between tied
+        optimum and untied floor; inf where differences never grow so far.
     gain : float
         Tied gain at that time.
     """
@@ -164,7 +168,7 @@ def transversal_rate(loss: QuadraticLoss, gain: float, depth: int) -> float:
     second = (x / depth) ** 2 * factor ** (depth - 2)
     hessian = -2 * float(second @ _apply(loss.gram, factor**depth))
     if loss.noise is not None:
-        response = slope * sum(factor**layer for layer in range(depth))
+        response = noise_response(x, tied(gain, depth))
         hessian += 2 * float((x / depth**2 * factor ** (depth - 2)) @ _apply(loss.noise, response))
     return -hessian / loss.dim
 
@@ -189,8 +193,9 @@ def tie_break(loss: QuadraticLoss, depth: int, size: float) -> TieBreak:
     """Predict when a start gamma_l = size * break_pattern leaves the tied curve.
 
     Differences are followed along the tied flow to first order, and the loss they take off to second order,
-    -(D kappa/2) |delta|^2, until it is ``SEPARATED`` of the tied loss. Beyond the arrival at the tied optimum the growth
-    is exponential. The time is log(1/size)/rate plus a constant; the constant carries the error of the second order.
+    (D kappa/2) |delta|^2, until it is the share ``SEPARATED`` of tied optimum - untied floor. From the arrival at the
+    tied optimum on, growth is exponential. The time is log(1/size)/rate plus a constant; the constant carries the error
+    of stopping at second order.
 
     Parameters
     ----------
@@ -212,25 +217,25 @@ def tie_break(loss: QuadraticLoss, depth: int, size: float) -> TieBreak:
     small = compress(loss, depth)
     optimum = tied_optimum_of(small, depth)
     best, rate = optimum.gains[0], transversal_rate(small, optimum.gains[0], depth)
+    threshold = SEPARATED * (optimum.loss - untied_floor_of(small, depth).loss)
     spread = size**2 * float(np.sum(break_pattern(depth) ** 2))
 
     def margin(_t: float, state: FloatArray) -> float:
-        """log of (loss taken off) / (SEPARATED x tied loss)."""
+        """log of (loss taken off) / threshold."""
         gain, growth = float(state[0]), float(state[1])
-        taken = small.dim * transversal_rate(small, gain, depth) / 2 * spread / SEPARATED
-        value = small.value(tied(gain, depth))
-        return math.log(taken / value) + 2 * growth if taken > 0 else -math.inf
+        taken = small.dim * transversal_rate(small, gain, depth) / 2 * spread
+        return math.log(taken / threshold) + 2 * growth if taken > 0 else -math.inf
 
     def speed(_t: float, state: FloatArray) -> FloatArray:
         gain = float(state[0])
         return np.array([-small.gradient(tied(gain, depth)).mean() / small.dim, transversal_rate(small, gain, depth)])
 
     margin.terminal, margin.direction = True, 1  # type: ignore[attr-defined]
-    if margin(0.0, np.zeros(2)) >= 0:
+    if threshold > 0 and margin(0.0, np.zeros(2)) >= 0:
         return TieBreak(size, rate, 0.0, 0.0)
     # The growth needed at the optimum, at the slower of the two rates met on the way, bounds the time.
-    needed = -margin(0.0, np.array([best, 0.0])) / 2
-    if not (rate > 0 and math.isfinite(needed)):
+    needed = -margin(0.0, np.array([best, 0.0])) / 2 if threshold > 0 else math.inf
+    if not (rate > 0 and threshold > 0 and math.isfinite(needed)):
         return TieBreak(size, rate, math.inf, best)
     from scipy.integrate import solve_ivp
 
@@ -245,9 +250,9 @@ def tie_break(loss: QuadraticLoss, depth: int, size: float) -> TieBreak:
 
 
 def separation_time(loss: QuadraticLoss, depth: int, size: float, *, horizon: float) -> float:
-    """Return when the integrated untied flow from size * break_pattern is ``SEPARATED`` below the tied curve.
+    """Return when the integrated untied flow from size * break_pattern has left the tied curve, as `tie_break` says.
 
-    The counterpart of `tie_break` without approximation; inf if it has not happened by ``horizon``.
+    Without approximation; inf if it has not happened by ``horizon``.
 
     Raises
     ------
@@ -259,6 +264,7 @@ def separation_time(loss: QuadraticLoss, depth: int, size: float, *, horizon: fl
     depth = integer("depth", depth, minimum=2)
     size, horizon = real("size", size, above=0), real("horizon", horizon, above=0)
     small = compress(loss, depth)
+    threshold = SEPARATED * (tied_optimum_of(small, depth).loss - untied_floor_of(small, depth).loss)
 
     def speed(_t: float, state: FloatArray) -> FloatArray:
         apart = -small.gradient(state[:depth])
@@ -266,7 +272,7 @@ def separation_time(loss: QuadraticLoss, depth: int, size: float, *, horizon: fl
         return np.append(apart, together) / small.dim
 
     def margin(_t: float, state: FloatArray) -> float:
-        return small.value(state[:depth]) / small.value(tied(float(state[depth]), depth)) - (1 - SEPARATED)
+        return small.value(state[:depth]) - small.value(tied(float(state[depth]), depth)) + threshold
 
     margin.terminal, margin.direction = True, -1  # type: ignore[attr-defined]
     start = np.append(size * break_pattern(depth), 0.0)
@@ -283,7 +289,8 @@ def separation_time(loss: QuadraticLoss, depth: int, size: float, *, horizon: fl
 
 
 def _apply(gram: FloatArray, q: FloatArray) -> FloatArray:
-    return gram * q if gram.ndim == 1 else gram[0] @ q
+    pulled: FloatArray = gram * q if gram.ndim == 1 else gram[0] @ q
+    return pulled
 
 
 def _solve(force: Any, start: FloatArray, moments: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, SOLVER, model_error, sampling
 from theory import Spectrum, Task
 from theory import small_init_flows as flows
-from theory.small_init import haar_quadratic, plateaus, one_layer_loss
+from theory.small_init import haar_quadratic, one_layer_loss, plateaus
 from theory.wishart import second_moment
 
 LAMBDA = [1.0, 0.6, 0.35]
