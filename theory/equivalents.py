@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from theory.checks import FloatArray, integer, real
+from theory.losses import QuadraticLoss
 from theory.results import Result
 from theory.task import Task
 
@@ -152,7 +153,7 @@ class DeterministicLimit(Result):
         Right end of the interval; the right edge of the limiting spectrum is below it.
     signal : array of shape (degree + 1, degree + 1)
         lim E tr(Omega T_i(S) Lambda T_j(S)) with the shifted Chebyshev polynomials T_i.
-    noise : array of shape (2 degree,)
+    noise : array of shape (2 degree + 2,)
         lim E tr(Lambda T_i(S)).
     validity : str
         What the limit leaves out, in words.
@@ -190,6 +191,22 @@ class DeterministicLimit(Result):
         """Return the limit of E tr(Omega q(S) Lambda q(S)) at per-layer ``gains``, without label noise."""
         coefficients = self._residual_coefficients(np.asarray(gains, dtype=np.float64))
         return float(coefficients @ self.signal[: coefficients.size, : coefficients.size] @ coefficients)
+
+    def quadratic_loss(self) -> QuadraticLoss:
+        """Return the limit as a quadratic form at depth + 1 nodes, which flows, recursions and floors take."""
+        count = self.degree + 1
+        nodes = _chebyshev_points(count, self.upper)
+        to_coefficients = np.stack([_chebyshev_coefficients(unit) for unit in np.eye(count)], axis=1)
+        gram = to_coefficients.T @ self.signal @ to_coefficients
+        noise = None
+        if self.task.context is not None and self.task.label_noise > 0:
+            # x l_a l_b has degree 2 L + 1: its Chebyshev coefficients against the one-point moments.
+            fine = _chebyshev_points(2 * count, self.upper)
+            lagrange = np.polynomial.chebyshev.chebvander(2 * fine / self.upper - 1, self.degree) @ to_coefficients
+            products = np.einsum("x,xa,xb->abx", fine, lagrange, lagrange)
+            readout = np.stack([_chebyshev_coefficients(unit) for unit in np.eye(2 * count)], axis=1).T @ self.noise
+            noise = (products @ readout * (self.task.label_noise / self.task.context))[None]
+        return QuadraticLoss(nodes, ((gram + gram.T) / 2)[None], noise, self.task.dim, max_depth=self.degree)
 
     def untied_floor(self) -> float:
         """Return the least limiting loss over all q of the degree with q(0) = 1, without label noise."""
@@ -250,7 +267,7 @@ def deterministic_limit(task: Task, depth: int) -> DeterministicLimit:
     lam, signal = spectrum.eigenvalues, spectrum.signal
     if task.context is None:
         upper = float(lam[0])
-        basis = np.polynomial.chebyshev.chebvander(2 * lam / upper - 1, 2 * degree - 1)
+        basis = np.polynomial.chebyshev.chebvander(2 * lam / upper - 1, 2 * degree + 1)
         low = basis[:, : degree + 1]
         moments = (low * signal[:, None]).T @ low
         return DeterministicLimit(task, degree, upper, moments, lam @ basis, "exact: the population covariance")
@@ -268,7 +285,7 @@ def deterministic_limit(task: Task, depth: int) -> DeterministicLimit:
     two_point = (resolvent * signal) @ resolvent.T / (1 - ratio @ ratio.T / task.context)
     # upper (rho - 1/rho)/4 / (z - x) = T_0(x) + 2 sum_j rho^-j T_j(x): a Fourier transform over the contour reads T_j.
     jacobian = upper * (rho - 1 / rho) / 4 / z
-    weights = jacobian[:, None] * rho[:, None] ** np.arange(2 * degree) / points
+    weights = jacobian[:, None] * rho[:, None] ** np.arange(2 * degree + 2) / points
     weights[:, 1:] /= 2
     project = weights[:, : degree + 1]
     moments = (project.T @ two_point @ project).real

@@ -10,6 +10,7 @@ from scipy.optimize import minimize_scalar
 from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, sampling
 from theory import Spectrum, Task
 from theory import equivalents as eq
+from theory.floors import untied_floor_of
 from theory.wishart import polynomial_moments
 
 # Given with the problem, recomputed here by mpmath quadrature of the density as well.
@@ -122,6 +123,18 @@ def test_structured_limit_agrees_with_sampled_contexts(
     error = np.std(losses) / np.sqrt(len(losses))
     assert abs(np.mean(losses) - limit.loss(gains)) <= sampling(error) + 2 * limit.missing(gains)
     assert limit.missing(gains) < 0.25 * limit.loss(gains)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+@pytest.mark.parametrize("depth", [1, 2, 7])
+def test_the_quadratic_form_is_the_same_loss(depth: int, noise: float, rng: np.random.Generator) -> None:
+    limit = eq.deterministic_limit(Task(Spectrum.power_law(20, 1.2, 0.7), "rrs", 30, noise), depth)
+    form = limit.quadratic_loss()
+    for _ in range(3):
+        gains = rng.uniform(0, 2, depth)
+        np.testing.assert_allclose(form.value(gains), limit.loss(gains), rtol=ROUNDOFF)
+    if noise == 0:
+        np.testing.assert_allclose(untied_floor_of(form, depth).loss, limit.untied_floor(), rtol=ROUNDOFF_LONG)
 
 
 def test_the_error_falls_like_one_over_the_context() -> None:
