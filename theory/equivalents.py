@@ -3,7 +3,6 @@
 For P, dim -> inf together the resolvent of Sigma_hat has a deterministic equivalent, and so has the pair in
 E tr(Omega (z_1 - S)^-1 Lambda (z_2 - S)^-1). Its Chebyshev coefficients turn the loss of a depth-L linear model into a
 quadratic form in the coefficients of its residual polynomial q(x) = prod_l (1 - gamma_l x / L), for all gains at once.
-In the isotropic setting the limit is an integral over the Marchenko-Pastur law, done exactly by its Gauss quadrature.
 """
 
 from __future__ import annotations
@@ -13,131 +12,11 @@ import math
 
 import numpy as np
 
-from theory.checks import FloatArray, integer, real
-from theory.losses import QuadraticLoss
+from theory.checks import FloatArray, integer
+from theory.contour import Contour, chebyshev_points, chebyshev_transform, contour, wishart_factor
+from theory.losses import QuadraticLoss, noise_response, residual
 from theory.results import Result
 from theory.task import Task
-
-# Points n on a contour of radius r: truncation r^-n = exp(-38), rounding amplified by r^(2 degree) <= exp(76/32).
-POINTS_PER_DEGREE = 32
-FEWEST_POINTS = 256
-LOG_TRUNCATION = 38.0
-# Convergence of Newton's method for kappa, relative.
-NEWTON_TOLERANCE = 1e-15
-
-
-def marchenko_pastur_rule(alpha: float, nodes: int) -> tuple[FloatArray, FloatArray]:
-    """Return Gauss nodes and weights of the Marchenko-Pastur law of mean 1 with P/D = ``alpha``, atom at zero included.
-
-    The law's monic orthogonal polynomials obey p_1 = x - 1, p_(n+1) = (x - 1 - 1/alpha) p_n - (1/alpha) p_(n-1):
-    a constant Jacobi matrix but for its corner. Exact for polynomials up to degree 2 nodes - 1.
-
-    Parameters
-    ----------
-    alpha : float
-        > 0; ``inf`` gives the point mass at 1.
-    nodes : int
-        >= 1.
-
-    Returns
-    -------
-    nodes, weights : arrays of shape (nodes,)
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
-    """
-    count = integer("nodes", nodes)
-    if alpha == math.inf:
-        return np.ones(1), np.ones(1)
-    ratio = 1 / real("alpha", alpha, above=0)
-    diagonal = np.full(count, 1 + ratio)
-    diagonal[0] = 1.0
-    off = np.full(count - 1, math.sqrt(ratio))
-    from scipy.linalg import eigh_tridiagonal
-
-    points, vectors = eigh_tridiagonal(diagonal, off)
-    return np.maximum(points, 0.0), vectors[0] ** 2
-
-
-def isotropic_loss(alpha: float, gains: FloatArray, *, label_noise: float = 0.0) -> float:
-    """Return the limiting loss of the isotropic task, int q^2 dMP + (sigma^2/alpha) int x r^2 dMP, P/D = alpha.
-
-    q(x) = prod_l (1 - gamma_l x/L), r(x) = (1 - q(x))/x.
-
-    Parameters
-    ----------
-    alpha : float
-        > 0, or inf.
-    gains : array of shape (L,)
-    label_noise : float
-        sigma^2, relative to the loss of predicting zero, which is 1.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
-    """
-    gains = np.asarray(gains, dtype=np.float64)
-    depth = gains.size
-    points, weights = marchenko_pastur_rule(alpha, depth + 1)
-    residual = np.prod(1 - np.multiply.outer(gains, points) / depth, axis=0)
-    return float(weights @ (residual**2 + label_noise / alpha * points * noise_weight(points, gains) ** 2))
-
-
-def isotropic_tied_optimum(alpha: float, depth: int, *, label_noise: float = 0.0) -> tuple[float, float]:
-    """Return (gain, loss) of the best tied gain in the isotropic large-size limit.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
-    """
-    from scipy.optimize import minimize_scalar
-
-    depth = integer("depth", depth)
-    points, _ = marchenko_pastur_rule(alpha, depth + 1)
-    # Beyond 2L/x_max the largest node's residual exceeds one; the loss is quasi-convex before it.
-    found = minimize_scalar(
-        lambda gain: isotropic_loss(alpha, np.full(depth, gain), label_noise=label_noise),
-        bounds=(0.0, 2 * depth / float(points[-1])),
-        method="bounded",
-        options={"xatol": 1e-12},
-    )
-    return float(found.x), float(found.fun)
-
-
-def isotropic_untied_floor(alpha: float, depth: int) -> float:
-    """Return the untied floor of the isotropic limit, no label noise: 1/(1 + alpha + ... + alpha^L).
-
-    The orthonormal polynomials of the Marchenko-Pastur law have p_n(0)^2 = alpha^n (its monic ones are +-1 at 0, of
-    squared norm alpha^-n), and the floor is the Christoffel function 1/sum_n p_n(0)^2.
-
-    Raises
-    ------
-    ValueError
-        For values out of range.
-    """
-    alpha, depth = real("alpha", alpha, above=0), integer("depth", depth)
-    return float(1 / np.sum(alpha ** np.arange(depth + 1.0)))
-
-
-def noise_weight(points: FloatArray, gains: FloatArray) -> FloatArray:
-    """Return r(x) = (1 - q(x))/x for q(x) = prod_l (1 - gamma_l x/L), without cancellation near x = 0.
-
-    Parameters
-    ----------
-    points : array of any shape
-    gains : array of shape (L,)
-    """
-    depth = gains.size
-    partial = np.ones_like(points)
-    result = np.zeros_like(points)
-    for gain in gains:
-        result = result + gain / depth * partial
-        partial = partial * (1 - gain * points / depth)
-    return result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,16 +74,16 @@ class DeterministicLimit(Result):
     def quadratic_loss(self) -> QuadraticLoss:
         """Return the limit as a quadratic form at depth + 1 nodes, which flows, recursions and floors take."""
         count = self.degree + 1
-        nodes = _chebyshev_points(count, self.upper)
-        to_coefficients = np.stack([_chebyshev_coefficients(unit) for unit in np.eye(count)], axis=1)
+        nodes = chebyshev_points(count, self.upper)
+        to_coefficients = chebyshev_transform(count)
         gram = to_coefficients.T @ self.signal @ to_coefficients
         noise = None
         if self.task.context is not None and self.task.label_noise > 0:
             # x l_a l_b has degree 2 L + 1: its Chebyshev coefficients against the one-point moments.
-            fine = _chebyshev_points(2 * count, self.upper)
+            fine = chebyshev_points(2 * count, self.upper)
             lagrange = np.polynomial.chebyshev.chebvander(2 * fine / self.upper - 1, self.degree) @ to_coefficients
             products = np.einsum("x,xa,xb->abx", fine, lagrange, lagrange)
-            readout = np.stack([_chebyshev_coefficients(unit) for unit in np.eye(2 * count)], axis=1).T @ self.noise
+            readout = chebyshev_transform(2 * count).T @ self.noise
             noise = (products @ readout * (self.task.label_noise / self.task.context))[None]
         return QuadraticLoss(nodes, ((gram + gram.T) / 2)[None], noise, self.task.dim, max_depth=self.degree)
 
@@ -215,24 +94,23 @@ class DeterministicLimit(Result):
 
     def _residual_coefficients(self, gains: FloatArray) -> FloatArray:
         degree = gains.size
-        points = _chebyshev_points(degree + 1, self.upper)
-        values = np.prod(1 - np.multiply.outer(gains, points) / degree, axis=0)
-        return _chebyshev_coefficients(values)
+        points = chebyshev_points(degree + 1, self.upper)
+        coefficients: FloatArray = chebyshev_transform(degree + 1) @ residual(points, gains)
+        return coefficients
 
     def _noise_loss(self, gains: FloatArray) -> float:
         context = self.task.context
         if context is None or self.task.label_noise == 0:
             return 0.0
-        points = _chebyshev_points(2 * gains.size, self.upper)
-        weight = noise_weight(points, gains)
-        coefficients = _chebyshev_coefficients(points * weight**2)
+        points = chebyshev_points(2 * gains.size, self.upper)
+        coefficients = chebyshev_transform(points.size) @ (points * noise_response(points, gains) ** 2)
         return float(self.task.label_noise / context * (coefficients @ self.noise[: coefficients.size]))
 
 
 def deterministic_limit(task: Task, depth: int) -> DeterministicLimit:
     """Return the large-size limit of the finite-context loss for residual polynomials up to degree ``depth``.
 
-    With -z = kappa [1 - (1/P) sum_k lambda_k/(lambda_k + kappa)], on a contour around the limiting spectrum,
+    With kappa(z) of ``theory.contour``,
 
         E tr(Omega z_1 (z_1 - S)^-1 Lambda z_2 (z_2 - S)^-1)
             -> sum_k lambda_k omega_k g_k(z_1) g_k(z_2) / (1 - c(z_1, z_2)),
@@ -255,16 +133,14 @@ def deterministic_limit(task: Task, depth: int) -> DeterministicLimit:
     ValueError
         For a bad depth.
     RuntimeError
-        If the equation for kappa is not solved on the contour, which its own condition checks.
+        If the equation for kappa is not solved on the contour.
 
     Notes
     -----
-    Source: two-point deterministic equivalent of the sample-covariance resolvent, derived from the self-consistent
-    equation for kappa; the physical branch satisfies (1/P) sum_k lambda_k^2/|lambda_k + kappa|^2 < 1 and is checked to.
+    Source: two-point deterministic equivalent of the sample-covariance resolvent.
     """
     degree = integer("depth", depth)
-    spectrum = task.spectrum
-    lam, signal = spectrum.eigenvalues, spectrum.signal
+    lam, signal = task.spectrum.eigenvalues, task.spectrum.signal
     if task.context is None:
         upper = float(lam[0])
         basis = np.polynomial.chebyshev.chebvander(2 * lam / upper - 1, 2 * degree + 1)
@@ -272,27 +148,39 @@ def deterministic_limit(task: Task, depth: int) -> DeterministicLimit:
         moments = (low * signal[:, None]).T @ low
         return DeterministicLimit(task, degree, upper, moments, lam @ basis, "exact: the population covariance")
     upper = right_edge(task)
-    points = max(FEWEST_POINTS, POINTS_PER_DEGREE * degree)
-    radius = math.exp(LOG_TRUNCATION / points)
-    # Half a step off the real axis; the other half of the contour is the complex conjugate.
-    rho = radius * np.exp(1j * np.pi * (2 * np.arange(points) + 1) / points)
-    z = upper * (2 + rho + 1 / rho) / 4
-    upper_half = rho.imag > 0
-    half = _solve_kappa(lam, task.context, upper, rho[upper_half])
-    kappa = np.concatenate([half, half[::-1].conj()])
-    resolvent = kappa[:, None] / (lam + kappa[:, None])
-    ratio = lam / (lam + kappa[:, None])
-    two_point = (resolvent * signal) @ resolvent.T / (1 - ratio @ ratio.T / task.context)
-    # upper (rho - 1/rho)/4 / (z - x) = T_0(x) + 2 sum_j rho^-j T_j(x): a Fourier transform over the contour reads T_j.
-    jacobian = upper * (rho - 1 / rho) / 4 / z
-    weights = jacobian[:, None] * rho[:, None] ** np.arange(2 * degree + 2) / points
-    weights[:, 1:] /= 2
-    project = weights[:, : degree + 1]
-    moments = (project.T @ two_point @ project).real
-    noise = (weights.T @ (resolvent @ lam)).real
-    return DeterministicLimit(
-        task, degree, upper, moments, noise, f"large-size limit: relative error of order 1/P = {1 / task.context:.2g}"
-    )
+    around = contour(lam, upper, 2 * degree + 2, wishart_factor(task.context))
+    project = around.weights[:, : degree + 1]
+    resolvent = around.kappa[:, None] / (lam + around.kappa[:, None])
+    moments = (project.T @ ((resolvent * signal) @ resolvent.T * _spread(around, task)) @ project).real
+    validity = f"large-size limit: relative error of order 1/P = {1 / task.context:.2g}"
+    return DeterministicLimit(task, degree, upper, moments, around.one_point(lam, lam), validity)
+
+
+def mode_moments(task: Task, depth: int) -> tuple[float, FloatArray]:
+    """Return (upper, moments), moments[k, i, j] = lim E[T_i(S) Lambda T_j(S)]_kk, Chebyshev on [0, upper].
+
+    Each mode's share of the loss is omega_k times its quadratic form; see `deterministic_limit`.
+
+    Raises
+    ------
+    ValueError
+        For a bad depth.
+    RuntimeError
+        If the equation for kappa is not solved on the contour.
+    """
+    degree = integer("depth", depth)
+    lam = task.spectrum.eigenvalues
+    if task.context is None:
+        basis = np.polynomial.chebyshev.chebvander(2 * lam / lam[0] - 1, degree)
+        return float(lam[0]), lam[:, None, None] * basis[:, :, None] * basis[:, None, :]
+    upper = right_edge(task)
+    around = contour(lam, upper, 2 * degree + 2, wishart_factor(task.context))
+    project, spread = around.weights[:, : degree + 1], _spread(around, task)
+    moments = np.empty((lam.size, degree + 1, degree + 1))
+    for k, value in enumerate(lam):
+        seen = project * (around.kappa / (value + around.kappa))[:, None]
+        moments[k] = value * (seen.T @ spread @ seen).real
+    return upper, moments
 
 
 def right_edge(task: Task) -> float:
@@ -307,40 +195,25 @@ def right_edge(task: Task) -> float:
 
     if task.context is None:
         raise ValueError("context=None: must be finite")
-    lam = task.spectrum.eigenvalues
+    lam, context = task.spectrum.eigenvalues, task.context
 
     def slope(k: float) -> float:
-        return 1 - float(np.sum((lam / (k - lam)) ** 2)) / task.context  # type: ignore[operator]
+        return 1 - float(np.sum((lam / (k - lam)) ** 2)) / context
 
     top = float(lam[0])
-    high = 2 * top + 2 * float(lam.sum()) * (1 + 1 / math.sqrt(task.context))
-    low = top * (1 + min(0.5, 0.5 / math.sqrt(task.context)))
+    high = 2 * top + 2 * float(lam.sum()) * (1 + 1 / math.sqrt(context))
+    low = top * (1 + min(0.5, 0.5 / math.sqrt(context)))
     k = brentq(slope, low, high, xtol=1e-14 * top)
-    return float(k * (1 + np.sum(lam / (k - lam)) / task.context))
+    return float(k * (1 + np.sum(lam / (k - lam)) / context))
 
 
-def _solve_kappa(lam: FloatArray, context: int, upper: float, rho: np.ndarray) -> np.ndarray:
-    """Follow kappa from a far contour, where it is -z + tr Lambda/P, to the contour ``rho``, by Newton's method."""
-    scale = np.exp(np.linspace(math.log(1e3), 0.0, 80))
-    kappa = None
-    for factor in scale:
-        far = rho * factor
-        z = upper * (2 + far + 1 / far) / 4
-        if kappa is None:
-            kappa = -z + lam.sum() / context
-        for _ in range(60):
-            share = lam / (lam + kappa[:, None])
-            value = kappa * (1 - share.sum(axis=1) / context) + z
-            slope = 1 - (share**2).sum(axis=1) / context
-            step = value / slope
-            kappa = kappa - step
-            if np.all(np.abs(step) <= NEWTON_TOLERANCE * np.abs(kappa)):
-                break
-    assert kappa is not None
-    inside = np.sum(np.abs(lam / (lam + kappa[:, None])) ** 2, axis=1) / context
-    if not np.all(inside < 1):
-        raise RuntimeError("the deterministic equivalent left its physical branch on the contour")
-    return kappa
+def _spread(around: Contour, task: Task) -> np.ndarray:
+    """1/(1 - c) for every pair of contour points."""
+    lam = task.spectrum.eigenvalues
+    ratio = lam / (lam + around.kappa[:, None])
+    assert task.context is not None
+    spread: np.ndarray = 1 / (1 - ratio @ ratio.T / task.context)
+    return spread
 
 
 def _second_derivative_of_square(gains: FloatArray, x: FloatArray) -> FloatArray:
@@ -352,16 +225,3 @@ def _second_derivative_of_square(gains: FloatArray, x: FloatArray) -> FloatArray
         first = first * factor - slope * value
         value = value * factor
     return second
-
-
-def _chebyshev_points(count: int, upper: float) -> FloatArray:
-    return upper * (1 + np.cos(np.pi * (np.arange(count) + 0.5) / count)) / 2
-
-
-def _chebyshev_coefficients(values: FloatArray) -> FloatArray:
-    """Coefficients of the interpolant of ``values`` at the Chebyshev points."""
-    count = values.size
-    angles = np.pi * (np.arange(count) + 0.5) / count
-    coefficients = 2 / count * np.cos(np.multiply.outer(np.arange(count), angles)) @ values
-    coefficients[0] /= 2
-    return coefficients

@@ -91,12 +91,12 @@ def wishart_loss(
 
     nodes, lagrange = chebyshev_nodes(values, depth + 1)
     forms = lagrange.transpose(0, 2, 1) @ weights @ lagrange
-    gram = _leave_one_block_out(forms, blocks)
+    gram = average_with_replicates(forms, blocks)
     noise = None
     if task.label_noise > 0:
         assert task.context is not None
         diagonal = values * np.einsum("sii->si", risk) * (task.label_noise / task.context)
-        noise = _leave_one_block_out(lagrange.transpose(0, 2, 1) @ (diagonal[:, :, None] * lagrange), blocks)
+        noise = average_with_replicates(lagrange.transpose(0, 2, 1) @ (diagonal[:, :, None] * lagrange), blocks)
     return QuadraticLoss(nodes, gram, noise, task.dim, max_depth=depth)
 
 
@@ -118,7 +118,7 @@ def chebyshev_nodes(values: FloatArray, count: int) -> tuple[FloatArray, FloatAr
     return nodes, np.cos(np.multiply.outer(position, order)) @ at_nodes
 
 
-def _leave_one_block_out(forms: FloatArray, blocks: int) -> FloatArray:
+def average_with_replicates(forms: FloatArray, blocks: int) -> FloatArray:
     """Return the mean of ``forms`` (samples, n, n), then the means without each of ``blocks`` blocks."""
     parts = np.array_split(forms, blocks)
     sums = np.stack([part.sum(axis=0) for part in parts])

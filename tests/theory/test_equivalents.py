@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, sampling
+from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, model_error, sampling
 from theory import Spectrum, Task
 from theory import equivalents as eq
+from theory import marchenko_pastur as mp
 from theory.floors import untied_floor_of
 from theory.wishart import polynomial_moments
 
@@ -44,7 +45,7 @@ def density_average(function, alpha: float) -> float:  # type: ignore[no-untyped
 
 @pytest.mark.parametrize(("alpha", "depth"), TIED_OPTIMA)
 def test_isotropic_tied_optima(alpha: float, depth: int) -> None:
-    gain, loss = eq.isotropic_tied_optimum(alpha, depth)
+    gain, loss = mp.isotropic_tied_optimum(alpha, depth)
     assert abs(loss - TIED_OPTIMA[alpha, depth]) <= 1e-12
     direct = density_average(lambda x: (1 - gain * x / depth) ** (2 * depth), alpha)
     np.testing.assert_allclose(loss, direct, rtol=ROUNDOFF)
@@ -59,13 +60,13 @@ def test_isotropic_noise_and_untied_floor(alpha: float) -> None:
         r = (1 - q) / x if x else sum(gains) / 3
         return q**2 + 0.25 / alpha * x * r**2
 
-    found = eq.isotropic_loss(alpha, gains, label_noise=0.25)
+    found = mp.isotropic_loss(alpha, gains, label_noise=0.25)
     np.testing.assert_allclose(found, density_average(integrand, alpha), rtol=ROUNDOFF)
-    nodes, weights = eq.marchenko_pastur_rule(alpha, 8)
+    nodes, weights = mp.marchenko_pastur_rule(alpha, 8)
     basis = nodes[:, None] ** np.arange(1, 4)
     coefficients, *_ = np.linalg.lstsq(np.sqrt(weights)[:, None] * basis, -np.sqrt(weights), rcond=None)
     least = weights @ (1 + basis @ coefficients) ** 2
-    np.testing.assert_allclose(eq.isotropic_untied_floor(alpha, 3), least, rtol=ROUNDOFF_LONG)
+    np.testing.assert_allclose(mp.isotropic_untied_floor(alpha, 3), least, rtol=ROUNDOFF_LONG)
 
 
 @pytest.mark.parametrize(("dim", "context"), [(40, 80), (40, 20), (7, 7), (1, 3)])
@@ -74,9 +75,11 @@ def test_equal_eigenvalues_recover_the_marchenko_pastur_integral(dim: int, conte
     task = Task(Spectrum.isotropic(dim), "iso", context, 0.3)
     limit = eq.deterministic_limit(task, depth)
     gains = np.linspace(0.5, 1.0, depth)
-    expected = eq.isotropic_loss(context / dim, gains, label_noise=0.3)
+    expected = mp.isotropic_loss(context / dim, gains, label_noise=0.3)
     np.testing.assert_allclose(limit.loss(gains), expected, rtol=ROUNDOFF)
-    np.testing.assert_allclose(limit.untied_floor(), eq.isotropic_untied_floor(context / dim, depth), rtol=1e-6)
+    np.testing.assert_allclose(
+        limit.untied_floor(), mp.isotropic_untied_floor(context / dim, depth), rtol=1e3 * ROUNDOFF_LONG
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -163,15 +166,15 @@ def test_the_population_is_the_plain_sum() -> None:
     np.testing.assert_allclose(limit.loss(gains), task.spectrum.signal @ q**2, rtol=ROUNDOFF)
     assert limit.missing(gains) == 0.0
     far = eq.deterministic_limit(Task(task.spectrum, "rrs", 10**9), 4)
-    np.testing.assert_allclose(far.loss(gains), limit.loss(gains), rtol=1e-6)
+    np.testing.assert_allclose(far.loss(gains), limit.loss(gains), rtol=model_error(1e9, 1.0, 1e3))
 
 
 def test_bad_values_name_themselves() -> None:
     with pytest.raises(ValueError, match="alpha"):
-        eq.marchenko_pastur_rule(-1.0, 3)
+        mp.marchenko_pastur_rule(-1.0, 3)
     with pytest.raises(ValueError, match="depth"):
         eq.deterministic_limit(Task(Spectrum.isotropic(3), "iso", 4), 0)
-    nodes, weights = eq.marchenko_pastur_rule(np.inf, 5)
+    nodes, weights = mp.marchenko_pastur_rule(np.inf, 5)
     assert (nodes, weights) == (np.ones(1), np.ones(1))
-    best = minimize_scalar(lambda g: eq.isotropic_loss(np.inf, np.full(2, g)), bounds=(0, 4), method="bounded")
+    best = minimize_scalar(lambda g: mp.isotropic_loss(np.inf, np.full(2, g)), bounds=(0, 4), method="bounded")
     assert best.fun < ROUNDOFF

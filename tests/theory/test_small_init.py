@@ -13,6 +13,8 @@ from theory import small_init_flows as flows
 from theory.small_init import haar_quadratic, one_layer_loss, plateaus
 from theory.wishart import second_moment
 
+# Starts of 0.01 and 0.02 are not infinitely small: what they leave of a plateau and of a 1/size law.
+FINITE_START = 0.02
 LAMBDA = [1.0, 0.6, 0.35]
 
 
@@ -149,7 +151,7 @@ def test_merged_drop_time_is_logarithmic_in_the_start() -> None:
     moments = np.array([flows.merged_drop_time(task, s) for s in sizes])
     slopes = np.diff(moments) / np.diff(np.log(1 / sizes))
     np.testing.assert_allclose(slopes[1:], 1 / flows.merged_rate(task), rtol=ROUNDOFF_LONG)
-    np.testing.assert_allclose(slopes[0], 1 / flows.merged_rate(task), rtol=1e-4)
+    np.testing.assert_allclose(slopes[0], 1 / flows.merged_rate(task), rtol=sizes[0] ** 2)
 
 
 @pytest.mark.parametrize("dim", [1, 4])
@@ -211,9 +213,9 @@ def test_a_random_small_start_passes_the_predicted_saddles(rng: np.random.Genera
         for upper, lower, rest in ((levels[0], levels[1], levels[1]),):
             between = (loss < (upper + lower) / 2) & (loss > (levels[1] + levels[2]) / 2)
             assert between.any()
-            assert abs(loss[between][np.argmin(speed[between])] - rest) <= 0.02 * (levels[1] - levels[2])
+            assert abs(loss[between][np.argmin(speed[between])] - rest) <= FINITE_START * (levels[1] - levels[2])
     crossing = [t[np.argmax(c < (levels[0] + levels[1]) / 2)] for t, c in curves.values()]
-    assert abs(crossing[1] / crossing[0] - 2) <= 0.1
+    assert abs(crossing[1] / crossing[0] - 2) <= 5 * FINITE_START
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5])
