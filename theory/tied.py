@@ -1,0 +1,319 @@
+"""The tied population flow, exactly: one autonomous scalar equation, so that time is an integral over the gain.
+
+With force(gamma) = sum_k s_k x_k (1 - gamma x_k / L)^(2L-1), which falls strictly from gamma = 0 to its only zero
+gamma*, the flow is d gamma / d tau = force(gamma) in the time tau = 2 t / (D L), and tau(gamma) = int dgamma / force.
+The integral is taken in z = log((gamma + g0) / (gamma* - gamma)), which makes both ends regular: near the fixed point
+tau is linear in z. On panels in z the integrand is a Chebyshev series, refined until it has converged, and the series
+is inverted by Newton's method. Near gamma* the force is summed as a difference to the fixed point, term by term of
+one sign, so that no digits cancel. For L → inf the power is exp(-2 gamma x), gamma* is infinite, and
+z = log(1 + gamma / g0).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from theory.checks import FloatArray, real, vector
+from theory.gauss import gauss_rule
+from theory.jit import kernel
+from theory.kernels import tied_losses, tied_sums
+from theory.measure import SpectralMeasure, as_measure, depth_code
+from theory.results import Result, axes_or_new
+from theory.spectra import Spectrum
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+# Chebyshev coefficients a panel, and how small the last ones must be against the largest.
+PANEL = 18
+CONVERGED = 1e-13
+# Below this share of the initial time scale the gain is its own Taylor series, to rounding.
+EARLY = 1e-5
+# The gain has arrived when its distance to the fixed point is below this share of it.
+ARRIVED = 1e-18
+# A Gauss rule replaces the spectrum when it reproduces loss and force, within this, where the flow goes.
+RULE_TOLERANCE = 1e-12
+NARROWEST_PANEL = 1e-8
+# Entries of the largest Lanczos basis worth building; larger spectra are compressed cell by cell.
+LARGEST_BASIS = 2_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class TiedCurve(Result):
+    """Gain and loss of the tied model along the exact population flow.
+
+    Attributes
+    ----------
+    times : array of shape (times,)
+        As asked. For finite depth the flow time t; for infinite depth t / L, for infinite dim t / D.
+    gammas, losses : arrays of shape (times,)
+        The common gain of all layers and the population loss.
+    depth : float
+        L; may be inf.
+    fixed_point, floor : float
+        gamma* where the flow ends, and the loss there; inf and 0 (or the zero modes' part) for infinite depth.
+    """
+
+    times: FloatArray
+    gammas: FloatArray
+    losses: FloatArray
+    depth: float
+    fixed_point: float
+    floor: float
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a time: time, gamma, loss."""
+        import pandas as pd
+
+        return pd.DataFrame({"time": self.times, "gamma": self.gammas, "loss": self.losses})
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the loss against time, on log axes."""
+        axes = axes_or_new(ax)
+        axes.loglog(self.times, self.losses, label=f"L = {self.depth:g}")
+        axes.set(xlabel="time t", ylabel="loss")
+        axes.legend(frameon=False)
+        return axes
+
+
+def tied_curve(
+    spectrum: Spectrum | SpectralMeasure, depth: float, times: npt.ArrayLike, *, clock_dim: float | None = None
+) -> TiedCurve:
+    """Return gain and loss of the tied model at ``times``, from zero gain, to near rounding.
+
+    Gradient flow of the population loss on rotation-averaged data (RRS): d gamma / dt = (2 / (D L)) sum_k lambda_k^2
+    omega_k (1 - gamma lambda_k / L)^(2L-1) (design of the reduced model; each layer's own gain follows it when tied).
+
+    Parameters
+    ----------
+    spectrum : Spectrum or SpectralMeasure
+        Eigenvalues and task power; a measure stands for any number of modes.
+    depth : int or inf
+        L >= 1. For ``math.inf`` the times are t / L, with rate (2 / D) sum_k s_k lambda_k exp(-2 gamma lambda_k).
+    times : array of shape (times,)
+        Increasing, >= 0, any range.
+    clock_dim : float, optional
+        The D in the rate; the spectrum's own by default. For an infinite spectrum it is 1 by default: times are t / D.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside these ranges.
+    """
+    code = depth_code(depth)
+    moments = vector("times", times, minimum=0.0, increasing=True)
+    size = float(spectrum.dim)
+    dim = real("clock_dim", clock_dim, above=0) if clock_dim is not None else (size if math.isfinite(size) else 1.0)
+    rate = 2.0 / (dim * (code or 1))
+    x, s, idle = _active(spectrum)
+    if x.size == 0:
+        still = np.zeros_like(moments)
+        return TiedCurve(moments, still, still + idle, depth, math.nan, idle)
+    # The flow in units of the largest eigenvalue: spectra of any scale are alike.
+    scale = float(x[0])
+    y, s, fixed = _reduced(x / scale, s, code)
+    if y is None:
+        x, s, _ = _active(as_measure(spectrum))
+        y = x / scale
+        fixed = fixed_point(y, s, code) if code else math.inf
+    gains = _flow(y, s, code, fixed, moments * (rate * scale * scale), *_SERIES)
+    losses = tied_losses(y, s, gains, code) + idle
+    floor = tied_losses(y, s, np.array([fixed]), code)[0] + idle if code else idle
+    return TiedCurve(moments, gains / scale, losses, depth, fixed / scale, float(floor))
+
+
+def _active(spectrum: Spectrum | SpectralMeasure) -> tuple[FloatArray, FloatArray, float]:
+    """Return eigenvalues and signal of the modes that move the gain, and the loss of those that never do."""
+    x, s = spectrum.eigenvalues, spectrum.signal
+    alive = (x > 0) & (s > 0)
+    if alive.all():
+        return x, s, 0.0
+    return x[alive], s[alive], float(s[x == 0].sum())
+
+
+def _reduced(x: FloatArray, s: FloatArray, depth: int) -> tuple[FloatArray | None, FloatArray, float]:
+    """Return the Gauss rule with L + 1 nodes, exact for this depth, and its fixed point; ``None`` if it does not serve.
+
+    It serves when it is much shorter than the spectrum and accurate at the fixed point and half way to it.
+    """
+    order = depth + 1
+    if depth == 0 or 4 * order > x.size or order * x.size > LARGEST_BASIS:
+        return None, s, math.nan
+    nodes, weights = gauss_rule(x, s, order)
+    nodes, weights = nodes[::-1].copy(), weights[::-1].copy()
+    if not (nodes > 0).all():
+        return None, s, math.nan
+    fixed = fixed_point(nodes, weights, depth)
+    for gain in (fixed, 0.5 * fixed):
+        loss, force, _ = tied_sums(x, s, gain, depth)
+        loss_of_rule, force_of_rule, _ = tied_sums(nodes, weights, gain, depth)
+        if not (
+            abs(loss_of_rule - loss) <= RULE_TOLERANCE * loss
+            and abs(force_of_rule - force) <= RULE_TOLERANCE * max(loss * depth / gain, abs(force))
+        ):
+            return None, s, math.nan
+    return nodes, weights, fixed
+
+
+@kernel
+def fixed_point(x: FloatArray, s: FloatArray, depth: int) -> float:
+    """Return gamma*, the only zero of the force at finite depth, for positive ``x`` (descending) and ``s``."""
+    low = depth / x[0]
+    high = low
+    while tied_sums(x, s, high, depth)[1] > 0:
+        low = high
+        high *= 2.0
+    gain = low
+    for _ in range(200):
+        _, force, stiffness = tied_sums(x, s, gain, depth)
+        if force > 0:
+            low = gain
+        elif force < 0:
+            high = gain
+        else:
+            return gain
+        newton = gain + force / stiffness * depth / (2 * depth - 1)
+        step = newton if low < newton < high else 0.5 * (low + high)
+        # Newton alone crawls at a zero of high multiplicity; bisection halves the bracket at least.
+        if abs(step - gain) <= 2e-16 * gain or high - low <= 2e-16 * high:
+            return step
+        gain = step
+    return gain
+
+
+@kernel
+def _difference(a: float, b: float, n: int) -> float:
+    """Return (a + b)^n - a^n for odd n and b > 0, to relative rounding."""
+    c = a + b
+    if a == 0.0 or c == 0.0 or (a < 0.0) != (c < 0.0):
+        return math.copysign(abs(c) ** n, c) - math.copysign(abs(a) ** n, a)
+    return math.copysign(abs(a) ** n, a) * math.expm1(n * math.log1p(b / a))
+
+
+@kernel
+def _force(x: FloatArray, s: FloatArray, depth: int, gain: float, fixed: float, distance: float) -> float:
+    """Return the force at ``gain`` = ``fixed`` - ``distance``; close to the fixed point without cancellation."""
+    if depth == 0 or distance > 0.25 * fixed:
+        return tied_sums(x, s, gain, depth)[1]
+    total = 0.0
+    n = 2 * depth - 1
+    for k in range(x.size):
+        total += s[k] * x[k] * _difference(1.0 - fixed * x[k] / depth, distance * x[k] / depth, n)
+    return total
+
+
+@kernel
+def _position(z: float, origin: float, fixed: float) -> tuple[float, float, float]:
+    """Return gain, distance to the fixed point and d gain / dz at z >= 0; ``origin`` is g0."""
+    if math.isinf(fixed):
+        return origin * math.expm1(z), math.inf, origin * math.exp(z)
+    odds = origin / fixed * math.exp(z)
+    distance = (fixed + origin) / (1.0 + odds)
+    gain = origin * math.expm1(z) / (1.0 + odds)
+    return gain, distance, odds * distance / (1.0 + odds)
+
+
+@kernel
+def _evaluate(series: FloatArray, u: float) -> float:
+    """Return the Chebyshev series at u (Clenshaw)."""
+    b1 = 0.0
+    b2 = 0.0
+    for j in range(series.size - 1, 0, -1):
+        b1, b2 = 2.0 * u * b1 - b2 + series[j], b1
+    return u * b1 - b2 + series[0]
+
+
+@kernel
+def _flow(
+    x: FloatArray,
+    s: FloatArray,
+    depth: int,
+    fixed: float,
+    taus: FloatArray,
+    nodes: FloatArray,
+    to_series: FloatArray,
+    to_integral: FloatArray,
+) -> FloatArray:
+    """Return the gain at each tau: march panels in z, invert tau(z) where asked."""
+    gains = np.zeros(taus.size)
+    _, force0, curvature0 = tied_sums(x, s, 0.0, depth)
+    steepness = 2.0 if depth == 0 else (2.0 * depth - 1.0) / depth
+    # Initial decay length of the force: force0 / |force'(0)|.
+    origin = force0 / (steepness * curvature0)
+    unit = origin / force0
+    # force force'' / force'^2 at zero, for the third term of the Taylor series.
+    bend = 0.0
+    for k in range(x.size):
+        bend += s[k] * x[k] ** 3
+    bend *= force0 / curvature0**2 * (1.0 if depth == 0 else (2.0 * depth - 2.0) / (2.0 * depth - 1.0))
+    done = 0
+    while done < taus.size and taus[done] <= EARLY * unit:
+        part = taus[done] / unit
+        gains[done] = force0 * taus[done] * (1.0 - part / 2.0 + (1.0 + bend) * part * part / 6.0)
+        done += 1
+    z = 0.0
+    tau = 0.0
+    width = 1.0
+    samples = np.empty(nodes.size)
+    while done < taus.size:
+        if depth != 0 and _position(z, origin, fixed)[1] <= ARRIVED * fixed:
+            gains[done:] = fixed
+            break
+        fine = True
+        for j in range(nodes.size):
+            gain, distance, jacobian = _position(z + 0.5 * width * (nodes[j] + 1.0), origin, fixed)
+            samples[j] = jacobian / _force(x, s, depth, gain, fixed, distance)
+            fine = fine and math.isfinite(samples[j]) and samples[j] > 0
+        series = np.dot(to_series, samples)
+        size = np.max(np.abs(series))
+        tail = max(abs(series[-1]), abs(series[-2]), abs(series[-3]))
+        if (not fine or tail > CONVERGED * size) and width > NARROWEST_PANEL:
+            width *= 0.5
+            continue
+        integral = np.dot(to_integral, series) * (0.5 * width)
+        end = tau + _evaluate(integral, 1.0)
+        u = -1.0
+        while done < taus.size and taus[done] <= end:
+            wanted = taus[done] - tau
+            low = u
+            high = 1.0
+            u = 0.5 * (low + high)
+            for _ in range(60):
+                excess = _evaluate(integral, u) - wanted
+                if excess > 0:
+                    high = u
+                else:
+                    low = u
+                step = u - excess / (0.5 * width * _evaluate(series, u))
+                if not low <= step <= high:
+                    step = 0.5 * (low + high)
+                moved = abs(step - u)
+                u = step
+                if moved <= 4e-16:
+                    break
+            gains[done] = _position(z + 0.5 * width * (u + 1.0), origin, fixed)[0]
+            done += 1
+        tau = end
+        z += width
+        if tail < 1e-2 * CONVERGED * size:
+            width *= 1.5
+    return gains
+
+
+def _chebyshev() -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return nodes, the matrix from samples to series, and that from series to its integral from -1."""
+    n = PANEL
+    angle = np.pi * (np.arange(n) + 0.5) / n
+    to_series = 2.0 / n * np.cos(np.outer(np.arange(n), angle))
+    to_series[0] /= 2
+    to_integral = np.array([np.polynomial.chebyshev.chebint(row, lbnd=-1) for row in np.eye(n)]).T
+    return np.cos(angle), np.ascontiguousarray(to_series), np.ascontiguousarray(to_integral)
+
+
+_SERIES = _chebyshev()
