@@ -18,6 +18,7 @@ _HOME: dict[str, str] = {
     "TaskConfig": "sim.config",
     "TeacherConfig": "sim.config",
     "TrainingConfig": "sim.config",
+    "TrainingLoop": "sim.loop",
     "build_model": "sim.models",
     "judge_convergence": "sim.convergence",
     "read_run": "sim.store",

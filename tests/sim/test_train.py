@@ -8,10 +8,11 @@ import torch
 
 from sim import store
 from sim.config import ModelConfig, RunConfig, SpectrumConfig, TaskConfig, TrainingConfig
+from sim.loop import TrainingLoop
 from sim.models import build_model
 from sim.optim import BETA1, Optimizer, schedule_factor
 from sim.randomness import Source
-from sim.training import _Group, train, train_many
+from sim.training import train, train_many
 from tests.tolerances import ROUNDOFF_FLOAT32, ROUNDOFF_LONG, sampling
 
 SPECTRUM = SpectrumConfig("power_law", dim=5, capacity=1.0, source=0.8)
@@ -185,14 +186,14 @@ def test_training_outside_the_main_thread_works():
 
 def test_out_of_memory_splits_the_batch_and_says_so(monkeypatch):
     whole = train(config("softmax"), device="cpu")
-    real = _Group._piece
+    real = TrainingLoop._piece
 
     def small(self, piece, gradient):
         if piece.labels.shape[1] > 4:
             raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes")
         return real(self, piece, gradient)
 
-    monkeypatch.setattr(_Group, "_piece", small)
+    monkeypatch.setattr(TrainingLoop, "_piece", small)
     with pytest.warns(RuntimeWarning, match="out of memory") as told:
         split = train(config("softmax"), device="cpu")
     assert len(told) == 2
@@ -203,7 +204,7 @@ def test_out_of_memory_splits_the_batch_and_says_so(monkeypatch):
     def never(self, piece, gradient):
         raise RuntimeError("a fault that is not memory")
 
-    monkeypatch.setattr(_Group, "_piece", never)
+    monkeypatch.setattr(TrainingLoop, "_piece", never)
     with pytest.raises(RuntimeError, match="not memory"):
         train(config("softmax"), device="cpu")
 
