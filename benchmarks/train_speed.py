@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
@@ -149,7 +148,6 @@ def cost_table() -> None:
 
 def main() -> None:
     """Print the three tables."""
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
     against_jax()
     many_seeds()
     if torch.cuda.is_available():

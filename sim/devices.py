@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import platform
+import sys
 from typing import Any
 
 import torch
@@ -41,3 +45,21 @@ def describe_device(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
     }
+
+
+# mallopt's parameter numbers (malloc.h) and the values set: blocks up to 32 MiB come from the heap, which keeps 512 MiB.
+_MALLOPT = {-1: 512 * 2**20, -2: 64 * 2**20, -3: 32 * 2**20}
+
+
+@functools.cache
+def keep_freed_memory() -> None:
+    """Let glibc keep freed blocks for the next step instead of handing their pages back to the system.
+
+    A training step frees and asks for the same few megabytes again and again; without this a fifth of its time goes
+    to page faults. Elsewhere than on Linux with glibc nothing is done.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            mallopt = ctypes.CDLL("libc.so.6").mallopt
+            for parameter, value in _MALLOPT.items():
+                mallopt(parameter, value)

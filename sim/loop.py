@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sim.config import RunConfig
-from sim.devices import choose_device
+from sim.devices import choose_device, keep_freed_memory
 from sim.models import build_model
 from sim.models.base import Model, Weights
 from sim.optim import Optimizer
@@ -41,6 +41,8 @@ class TrainingLoop:
         self.configs = list(configs)
         self.config = self.configs[0]
         self.device = choose_device(device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.notes: list[str] = []
         self._say_aloud = say
         training = self.config.training

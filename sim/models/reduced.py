@@ -10,6 +10,7 @@ from torch import Tensor
 from sim.config import RunConfig
 from sim.models.base import Model, Weights
 from sim.models.kernels import attention_kernel
+from sim.models.label_pass import LabelPass
 from sim.randomness import Source
 from sim.tasks import ContextSampler, Moments, Tokens
 
@@ -115,35 +116,30 @@ class ReducedKernel(_Reduced):
         return self.sampler.tokens(source, batch)
 
     def attention(self, weights: Weights, batch: Tokens, layers: slice) -> Tensor:
-        """Return the kernels of ``layers`` without their gains, shape (R, B, layers, P + Q, P)."""
+        """Return the kernels of ``layers`` without their gains, shape (R, B, P + Q, layers, P)."""
         x = batch.covariates
         runs, contexts, tokens, dim = x.shape
-        gamma = weights["gamma"][:, layers]  # (R, l, D, D)
-        stacked = gamma.permute(0, 2, 1, 3).reshape(runs, dim, -1)  # (R, D, l D): x Gamma_l side by side
-        projected = (x.reshape(runs, -1, dim) @ stacked).reshape(runs, contexts, tokens, -1, dim)
+        stacked = weights["gamma"][:, layers].transpose(1, 2).reshape(runs, dim, -1)  # x Gamma_l side by side
+        projected = (x.reshape(runs, -1, dim) @ stacked).reshape(runs, contexts, -1, dim)
         context = x[:, :, : batch.labels.shape[-1]]
-        model = self.config.model
-        kernel = attention_kernel(projected.flatten(2, 3), context, model.attention, model.degree)
-        return kernel.unflatten(2, (tokens, -1)).transpose(2, 3)
+        kernel = attention_kernel(projected, context, self.config.model.attention, self.config.model.degree)
+        return kernel.unflatten(2, (tokens, -1))
 
     def losses(self, weights: Weights, batch: Tokens) -> Tensor:
         """Return the squared error of each context, averaged over its queries."""
         context = batch.labels.shape[-1]
         hidden = torch.cat([batch.labels, torch.zeros_like(batch.targets)], dim=-1)
+        gains = weights.get("gain")
+        if gains is None:
+            gains = hidden.new_full((hidden.shape[0], self.layers), self.config.model.gain_start)
+        order = [0] * self.depth if self.config.model.tied else list(range(self.depth))
         entries = batch.covariates.shape[1] * self.layers * hidden.shape[-1] * context
-        together = self.attention(weights, batch, slice(None)) if entries <= self.ENTRIES_AT_ONCE else None
-        for layer in range(self.depth):
-            own = 0 if self.config.model.tied else layer
-            if together is not None:
-                kernel = together[:, :, own]
-            else:
-                kernel = self.attention(weights, batch, slice(own, own + 1))[:, :, 0]
-            update = _matvec(kernel, hidden[..., :context])
-            if "gain" in weights:
-                update = update * self._layer(weights["gain"], layer)[:, None, None]
-            else:
-                update = update * self.config.model.gain_start
-            hidden = hidden - update / self.depth
+        if entries <= self.ENTRIES_AT_ONCE or self.config.model.tied:
+            hidden = LabelPass.apply(self.attention(weights, batch, slice(None)), gains, hidden, order, self.depth)
+        else:
+            for layer in order:
+                own = slice(layer, layer + 1)
+                hidden = LabelPass.apply(self.attention(weights, batch, own), gains[:, own], hidden, [0], self.depth)
         return (hidden[..., context:] + batch.targets).square().mean(-1)
 
 

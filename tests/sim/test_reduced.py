@@ -5,6 +5,7 @@ import torch
 from sim.config import ATTENTIONS, ModelConfig, RunConfig, SpectrumConfig, TaskConfig, TrainingConfig
 from sim.models import build_model
 from sim.models.base import Model
+from sim.models.label_pass import LabelPass
 from sim.models.reduced import ReducedKernel
 from sim.randomness import Source
 from sim.tasks import Moments
@@ -96,6 +97,14 @@ def test_hand_written_gradient_equals_autograd(tied, task):
     assert torch.equal(losses, by_autograd)
     scale = expected["gamma"].abs().max()
     assert (gradient["gamma"] - expected["gamma"]).abs().max() < ROUNDOFF * scale
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [0, 0, 0], [2, 0, 0]])
+def test_label_pass_has_the_gradient_of_finite_differences(order):
+    generator = torch.Generator().manual_seed(4)
+    shapes = [(2, 3, 6, 3, 4), (2, 3), (2, 3, 6)]
+    inputs = [torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_() for shape in shapes]
+    assert torch.autograd.gradcheck(lambda *values: LabelPass.apply(*values, order, 5), inputs)
 
 
 def test_layers_at_once_equal_layers_one_by_one(monkeypatch):
