@@ -47,7 +47,7 @@ def describe_device(device: torch.device) -> dict[str, Any]:
     }
 
 
-# mallopt's parameter numbers (malloc.h) and the values set: blocks up to 32 MiB come from the heap, which keeps 512 MiB.
+# mallopt's parameter numbers (malloc.h): the heap keeps 512 MiB, grows by 64, and serves blocks up to 32 MiB.
 _MALLOPT = {-1: 512 * 2**20, -2: 64 * 2**20, -3: 32 * 2**20}
 
 

@@ -14,7 +14,13 @@ __all__ = ["build_model"]
 
 
 def build_model(config: RunConfig, device: torch.device, dtype: torch.dtype) -> Model:
-    """Return the model that ``config.model`` names, for weights and data on ``device``."""
+    """Return the model that ``config.model`` names, for weights and data on ``device``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model.
+    """
     from sim.models.reduced import ReducedKernel, ReducedLinear
 
     if config.model.name == "reduced":

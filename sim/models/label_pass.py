@@ -43,7 +43,7 @@ class LabelPass(torch.autograd.Function):
         return hidden
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         """Return the gradients in kernels, gains and hidden labels."""
         kernels, gains, *saved = ctx.saved_tensors
         order, count = ctx.order, len(ctx.order)

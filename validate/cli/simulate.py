@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from sim.store import Run
 
 EXAMPLE = """
+Train a reduced model and evaluate it on fresh contexts.
+
 Example: inverse-depth simulate --setting rrs --dim 45 --capacity 1.75 --source 0.5 --context 512 --depth 1
 --attention linear --optimizer sgd --learning-rate 3.0 --batch 512 --steps 150 --out runs/L1 --json
 """
@@ -22,7 +24,7 @@ Example: inverse-depth simulate --setting rrs --dim 45 --capacity 1.75 --source 
 def register(app: typer.Typer) -> None:
     """Add the subcommand to ``app``."""
 
-    @app.command(epilog=EXAMPLE)
+    @app.command(help=EXAMPLE)
     def simulate(
         setting: options.Setting = "rrs",
         dim: options.Dim = 45,
@@ -50,7 +52,6 @@ def register(app: typer.Typer) -> None:
         seed: options.Seed = 0,
         as_json: options.AsJson = False,
     ) -> None:
-        """Train a reduced model and evaluate it on fresh contexts."""
         from theory.results import dump_json
 
         config = _config(
@@ -106,8 +107,23 @@ def _answer(run: Run) -> dict[str, Any]:
 
 
 def predicted_loss(config: RunConfig) -> float | None:
-    """Return theory's loss after the last step, where it has one: reduced linear, RRS, plain SGD, untied from zero."""
-    return None
+    """Return theory's loss after the last step, where it has one: a reduced linear model under plain SGD from zero.
+
+    Untied layers are predicted by the tied recursion, which they follow until noise breaks the tie; tied layers share
+    one Gamma, whose gradient is the sum over layers.
+    """
+    model, training, task = config.model, config.training, config.task
+    plain = training.optimizer == "sgd" and training.schedule == "constant" and training.warmup == 0
+    from_zero = model.gamma_start == "zero" and not model.depth_transfer
+    if not (config.is_reduced_linear and plain and from_zero and training.clip is None):
+        return None
+    if task is None or task.setting == "fs":
+        return None
+    from theory.prediction import predict
+
+    rate = training.learning_rate * (model.depth if model.tied else 1)
+    prediction = predict(task.build(), model.depth, method="sgd", steps=[training.steps], learning_rate=rate)
+    return float(prediction.loss[-1])
 
 
 def _text(run: Run, answer: dict[str, Any]) -> str:

@@ -2,7 +2,9 @@ import json
 
 import pytest
 
+from sim.config import RunConfig
 from validate.cli import main
+from validate.cli.simulate import predicted_loss
 
 SMALL = ["simulate", "--dim", "5", "--context", "8", "--batch", "8", "--steps", "3", "--device", "cpu"]
 
@@ -34,6 +36,32 @@ def test_text_names_loss_prediction_and_verdict(capsys):
     assert status == 0
     assert out.startswith("final loss")
     assert "undecided" in out
+
+
+@pytest.mark.parametrize("flags", [["--depth", "1"], ["--depth", "3", "--tied"], ["--depth", "3"]])
+def test_training_ends_where_theory_predicts(capsys, flags):
+    # Batch noise adds to the loss; 2 % is the promise at batches of hundreds.
+    promised = 0.02
+    setting = ["--dim", "20", "--context", "100", "--steps", "120", "--batch", "512", "--learning-rate", "2"]
+    status, out, _ = run(capsys, "--json", *setting, *flags)
+    answer = json.loads(out)
+    assert status == 0
+    assert answer["final_loss"] == pytest.approx(answer["predicted_loss"], rel=promised)
+
+
+def test_theory_predicts_only_what_it_derives():
+    plain = RunConfig.from_dict({"training": {"optimizer": "sgd"}})
+    assert predicted_loss(plain) is not None
+    for change in [
+        {"training.optimizer": "adam"},
+        {"training.schedule": "tail"},
+        {"training.warmup": 3},
+        {"training.clip": 1.0},
+        {"model.gamma_start": "identity"},
+        {"model.attention": "softmax"},
+        {"task.setting": "fs"},
+    ]:
+        assert predicted_loss(plain.override(change)) is None, change
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sim.models import build_model
 from sim.optim import BETA1, Optimizer, schedule_factor
 from sim.randomness import Source
 from sim.training import train, train_many
-from tests.tolerances import ROUNDOFF_FLOAT32, ROUNDOFF_LONG, sampling
+from tests.tolerances import ROUNDOFF, ROUNDOFF_FLOAT32, ROUNDOFF_LONG, sampling
 
 SPECTRUM = SpectrumConfig("power_law", dim=5, capacity=1.0, source=0.8)
 
@@ -67,7 +67,9 @@ def test_optimisers_equal_torch_step_by_step(optimizer, clip):
 def test_first_losses_are_those_of_the_start_and_the_last_of_the_end():
     run = train(config(), device="cpu")
     assert run.step.tolist() == list(range(11))
-    assert run.loss[0] == pytest.approx(1.0, abs=0.8)  # Gamma = 0 predicts zero
+    zero = train(config(**{"training.learning_rate": 1e-300}), device="cpu")
+    assert run.loss[0] == zero.loss[0]  # Gamma = 0 predicts zero
+    assert abs(zero.loss.mean() - 1.0) < sampling(zero.loss.std(ddof=1) / zero.loss.size**0.5)
     longer = train(config(**{"training.steps": 11}), device="cpu")
     assert np.array_equal(longer.loss[:11], run.loss)
 
@@ -115,7 +117,7 @@ def press():
 
 @pytest.fixture
 def every_step(monkeypatch):
-    monkeypatch.setattr("sim.train.SECONDS_BETWEEN_UPDATES", -1.0)
+    monkeypatch.setattr("sim.training.SECONDS_BETWEEN_UPDATES", -1.0)
 
 
 @pytest.mark.parametrize("draws", ["device", "cpu"])
@@ -228,9 +230,9 @@ def test_population_isotropic_training_follows_its_exact_recursion():
         device="cpu",
     )
     expected = (1 - 2 * 0.1 / 4) ** 40
-    # Batch noise of twenty gradients moves Gamma by about eta sqrt(20 / batch).
-    assert run.final_loss == pytest.approx(expected, rel=0.02)
-    assert run.standard_error < 0.02
+    # Batch noise moves each of the 16 entries of Gamma by about eta sqrt(20 / batch) and enters the loss squared.
+    noise = 16 * 0.1**2 * 20 / 4096
+    assert run.final_loss == pytest.approx(expected, abs=sampling(run.standard_error) + noise)
 
 
 def test_final_loss_is_a_mean_over_fresh_contexts_with_its_error():
@@ -248,10 +250,10 @@ def test_schedules_start_warm_and_end_where_they_say():
     assert (factors() == 1).all()
     assert factors(warmup=4)[:5].tolist() == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert factors(schedule="linear")[[0, 50]].tolist() == [1.0, 0.5]
-    assert factors(schedule="cosine")[[0, 50]] == pytest.approx([1.0, 0.5])
+    assert factors(schedule="cosine")[[0, 50]] == pytest.approx([1.0, 0.5], rel=ROUNDOFF)
     tail = factors(schedule="tail")
     assert (tail[:81] == 1).all()
-    assert tail[90] == pytest.approx(0.5)
+    assert tail[90] == pytest.approx(0.5, rel=ROUNDOFF)
 
 
 def test_depth_transfer_scales_only_what_it_names():
