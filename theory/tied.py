@@ -39,7 +39,8 @@ EARLY = 1e-5
 ARRIVED = 1e-18
 # A Gauss rule replaces the spectrum when it reproduces loss and force, within this, where the flow goes.
 RULE_TOLERANCE = 1e-12
-NARROWEST_PANEL = 1e-8
+# Narrower panels than this in z are never needed: there the force is rounding, not a function.
+NARROWEST_PANEL = 1e-3
 # Entries of the largest Lanczos basis worth building; larger spectra are compressed cell by cell.
 LARGEST_BASIS = 2_000_000
 
@@ -261,6 +262,8 @@ def _flow(
     tau = 0.0
     width = 1.0
     samples = np.empty(nodes.size)
+    # A power of 2L - 1 carries that many roundings; asking for less noise than that would never end.
+    tolerance = max(CONVERGED, 32.0 * depth * np.finfo(np.float64).eps)
     while done < taus.size:
         if depth != 0 and _position(z, origin, fixed)[1] <= ARRIVED * fixed:
             gains[done:] = fixed
@@ -273,9 +276,13 @@ def _flow(
         series = np.dot(to_series, samples)
         size = np.max(np.abs(series))
         tail = max(abs(series[-1]), abs(series[-2]), abs(series[-3]))
-        if (not fine or tail > CONVERGED * size) and width > NARROWEST_PANEL:
+        if (not fine or tail > tolerance * size) and width > NARROWEST_PANEL:
             width *= 0.5
             continue
+        if not fine:
+            # The force has underflowed: the gain moves no more within any time that a float can hold.
+            gains[done:] = _position(z, origin, fixed)[0]
+            break
         integral = np.dot(to_integral, series) * (0.5 * width)
         end = tau + _evaluate(integral, 1.0)
         u = -1.0
@@ -301,7 +308,7 @@ def _flow(
             done += 1
         tau = end
         z += width
-        if tail < 1e-2 * CONVERGED * size:
+        if tail < 1e-2 * tolerance * size or width < NARROWEST_PANEL:
             width *= 1.5
     return gains
 

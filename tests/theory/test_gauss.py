@@ -21,7 +21,7 @@ def test_rule_is_exact_to_its_degree_and_no_further():
     assert np.sum(weights * nodes**12) < math.fsum(s * x**12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     x=st.lists(st.sampled_from([0.0, 1e-12, 0.1, 0.1 + 1e-9, 0.5, 1.0, 1.0]), min_size=1, max_size=30),
     order=st.integers(1, 12),
