@@ -184,13 +184,8 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
     """
     place = Path(folder)
     config = read_config(place)
-    if not is_done(place):
-        raise ValueError(f"{place} holds an unfinished run: train it again to resume, it has no {DONE!r} marker")
-    done = _read(place / DONE, _read_json)
-    if done.get("format") != FORMAT:
-        raise ValueError(f"{place} was written in format {done.get('format')}: this version reads format {FORMAT}")
+    summary = read_summary(place)
     metrics = _read(place / METRICS, _read_parquet)
-    summary = _read(place / SUMMARY, _read_json)
     weights = _read(place / WEIGHTS, _read_tensors)
     snapshots: dict[int, Arrays] = {}
     if (place / SNAPSHOTS).exists():
@@ -211,6 +206,23 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
         snapshots=dict(sorted(snapshots.items())),
         notes=tuple(summary["notes"]),
     )
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Return the scalars of the finished run in ``folder``, NaN as ``None``.
+
+    Raises
+    ------
+    ValueError
+        If it is not finished, was written in another format, or the file is missing or cut short.
+    """
+    if not is_done(folder):
+        raise ValueError(f"{folder} holds an unfinished run: train it again to resume, it has no {DONE!r} marker")
+    done = _read(folder / DONE, _read_json)
+    if done.get("format") != FORMAT:
+        raise ValueError(f"{folder} was written in format {done.get('format')}: this version reads format {FORMAT}")
+    summary: dict[str, Any] = _read(folder / SUMMARY, _read_json)
+    return summary
 
 
 def checkpoints(folder: Path) -> list[Path]:

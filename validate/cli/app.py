@@ -12,6 +12,7 @@ import typer
 SUBCOMMANDS: tuple[str, ...] = (
     "predict",
     "simulate",
+    "sweep",
     "compare",
 )
 
