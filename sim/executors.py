@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -14,7 +15,7 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from sim import runs
 from sim.jobs import Job, Outcome, run_fields, run_job
@@ -131,20 +132,21 @@ class _Pool:
         process: subprocess.Popen[str] | None = None
         try:
             while (job := self._next()) is not None:
-                if process is None or process.poll() is not None:
+                if process is None:
                     process = self._start(environment)
                 outcomes = self._converse(process, job)
                 if outcomes is not None:
                     self._end(job, outcomes)
-                elif not self._stopping:
-                    self._died(job, process.wait())
+                    continue
+                status = _retire(process)
+                process = None
+                if not self._stopping:
+                    self._died(job, status)
         except BaseException as error:  # handed to the sweep, in whose thread it belongs
             self._ended.put(error)
         finally:
             if process is not None:
-                _close(process.stdin)
-                process.wait()
-                _close(process.stdout)
+                _retire(process)
 
     def stop(self) -> None:
         """Begin no more jobs, and tell workers at work to leave a checkpoint and end."""
@@ -202,7 +204,7 @@ class _Pool:
 
     def _died(self, job: Job, status: int) -> None:
         with self._change:
-            self._deaths.update(job.runs)
+            self._deaths.update(job.runs.keys())
             if len(job.runs) > 1:
                 # Perhaps one of them is to blame: from here on each goes alone.
                 self._open += len(job.runs) - 1
@@ -314,9 +316,12 @@ def _failed(job: Job, digest: str, text: str) -> Outcome:
         return Outcome(digest, "failed", runs.write_failure(place / digest, text))
 
 
-def _close(stream: IO[str] | None) -> None:
-    try:
-        if stream is not None:
-            stream.close()
-    except BrokenPipeError:
-        pass
+def _retire(process: subprocess.Popen[str]) -> int:
+    """Let a worker end, and return its exit status."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    status = process.wait()
+    process.stdout.close()
+    return status

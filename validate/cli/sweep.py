@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sim.executors import Executor
     from sim.runs import Runs
 
-EXIT_FAILED = 1
+EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 EXAMPLE = """
 Example: inverse-depth sweep docs/examples/depth_sweep.toml --store runs --workers 4; the same command again resumes.
 """
@@ -73,17 +73,21 @@ def register(app: typer.Typer) -> None:
         integer("workers", workers, minimum=0)
         left = len(to_do(survey(plans, store), retry_failed=retry_failed))
         signal.signal(signal.SIGTERM, _as_interrupt)
-        found = run_sweep(
-            plans,
-            store,
-            executor=_executor(workers, scheduler, device, -(-left // max(together, 1))),
-            device=device,
-            threads=threads,
-            together=together,
-            retry_failed=retry_failed,
-            checkpoint_seconds=checkpoint_seconds,
-            progress=default_sweep_progress(),
-        )
+        try:
+            found = run_sweep(
+                plans,
+                store,
+                executor=_executor(workers, scheduler, device, -(-left // max(together, 1))),
+                device=device,
+                threads=threads,
+                together=together,
+                retry_failed=retry_failed,
+                checkpoint_seconds=checkpoint_seconds,
+                progress=default_sweep_progress(),
+            )
+        except KeyboardInterrupt:
+            print("inverse-depth: interrupted; the same command resumes", file=sys.stderr)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         _show(found, as_json)
         counts = found.counts()
         if counts["failed"] or counts["damaged"]:
