@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 from theory.checks import FloatArray, integer
-from theory.losses import QuadraticLoss, jackknife_error, quadratic_loss, residual, tied
+from theory.losses import QuadraticLoss, jackknife_error, quadratic_loss, tied
 from theory.results import Result
 from theory.task import Task
 
@@ -136,11 +136,23 @@ def _christoffel(loss: QuadraticLoss, depth: int) -> Floor:
         gains = np.concatenate([depth / zeros, np.zeros(depth - distinct)])
         return Floor(0.0, 0.0, tuple(float(gain) for gain in gains))
     diagonal, off_diagonal = jacobi_matrix(loss.nodes[carried], weights[carried], depth)
-    zeros = eigvalsh_tridiagonal(diagonal, off_diagonal)
-    gains = depth / zeros
-    # Largest factors beside smallest: the product stays in range at any depth.
-    q = residual(loss.nodes, gains)
-    return Floor(float(np.sum(loss.gram * q**2)), 0.0, tuple(float(gain) for gain in gains[::-1]))
+    gains = depth / eigvalsh_tridiagonal(diagonal, off_diagonal)
+    return Floor(_christoffel_function(loss, depth), 0.0, tuple(float(gain) for gain in gains[::-1]))
+
+
+def _christoffel_function(loss: QuadraticLoss, depth: int) -> float:
+    """Return 1 / sum_(j<=L) p_j(0)^2 from the recurrence of the orthonormal polynomials.
+
+    The loss of the gains themselves will not do: where large eigenvalues stand apart, q must vanish on them more
+    exactly than rounded gains can make it, and the product over layers magnifies the rest without bound.
+    """
+    carried = loss.gram > 0
+    diagonal, off_diagonal = jacobi_matrix(loss.nodes[carried], loss.gram[carried], depth + 1)
+    before, value, total = 0.0, 1.0, 1.0
+    for j, step in enumerate(off_diagonal):
+        before, value = value, -(diagonal[j] * value + (off_diagonal[j - 1] * before if j else 0.0)) / step
+        total += value**2
+    return float(loss.gram.sum() / total)
 
 
 def _least_squares(loss: QuadraticLoss, depth: int) -> Floor:

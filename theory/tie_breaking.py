@@ -27,6 +27,7 @@ from theory.checks import FloatArray, integer, real, vector
 from theory.floors import jacobi_matrix, tied_optimum_of, untied_floor_of
 from theory.losses import QuadraticLoss, noise_response, tied
 from theory.results import Result, axes_or_new
+from theory.untied import untied_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,6 +124,11 @@ def untied_flow(loss: QuadraticLoss, start: npt.ArrayLike, times: Iterable[float
     gains = vector("start", np.atleast_1d(np.asarray(start, dtype=np.float64)))
     moments = vector("times", times, minimum=0, increasing=True)
     small = compress(loss, gains.size)
+    if small.gram.ndim == 1 and small.noise is None:
+        states, losses, status = untied_path(small.nodes, small.gram, small.dim, gains, moments)
+        if np.isnan(losses).any():
+            raise RuntimeError(status)
+        return UntiedPath(moments, states, losses)
     groups, member = np.unique(gains, return_inverse=True)
 
     def force(_t: float, levels: FloatArray) -> FloatArray:

@@ -79,3 +79,20 @@ def test_isotropic_depth_one_optimum_has_a_closed_form() -> None:
     dim, context = 10, 20
     floor = tied_optimum(Task(Spectrum.isotropic(dim), "iso", context), 1, samples=4000)
     assert abs(floor.loss - (dim + 1) / (context + dim + 1)) <= sampling(floor.standard_error)
+
+
+@pytest.mark.parametrize("depth", [20, 32])
+def test_deep_untied_floor_is_the_christoffel_function_at_200_digits(depth: int) -> None:
+    """Where the float64 loss of the optimal gains is astronomically wrong (their rounding is magnified by 1e40)."""
+    spectrum = Spectrum.power_law(300, 1.0, 0.5)
+    with mpmath.workdps(200):
+        nodes = [mpmath.mpf(float(x)) for x in spectrum.eigenvalues]
+        weights = [mpmath.mpf(float(s)) for s in spectrum.signal]
+        powers, moments = weights, []
+        for _ in range(2 * depth + 1):
+            moments.append(mpmath.fsum(powers))
+            powers = [p * x for p, x in zip(powers, nodes, strict=True)]
+        hankel = mpmath.matrix([[moments[i + j] for j in range(depth + 1)] for i in range(depth + 1)])
+        one = mpmath.matrix([1] + [0] * depth)
+        expected = 1 / mpmath.lu_solve(hankel, one)[0]
+    assert untied_floor(Task(spectrum), depth).loss == pytest.approx(float(expected), rel=ROUNDOFF_LONG)
