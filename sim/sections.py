@@ -185,7 +185,11 @@ class TeacherConfig(Section):
     depth : int
         Teacher layers.
     dim : int
-        Width of its stream, and the size of its Gaussian inputs.
+        n, width of its stream, and the size of its Gaussian inputs; of the student's, too.
+    hidden : int
+        Units in each layer's branch, in teacher and student.
+    strength : float
+        > 0; scale of the teacher's branches.
     correlation : float
         rho in [0, 1] between the weights of any two layers: 0 independent, 1 identical.
     loss : {"mse", "cross_entropy"}
@@ -202,7 +206,9 @@ class TeacherConfig(Section):
     """
 
     depth: int = 64
-    dim: int = 16
+    dim: int = 8
+    hidden: int = 32
+    strength: float = 1.0
     correlation: float = 0.0
     loss: str = "mse"
     temperature: float = 1.0
@@ -211,6 +217,8 @@ class TeacherConfig(Section):
     def __post_init__(self) -> None:
         self._set("depth", integer("teacher.depth", self.depth))
         self._set("dim", integer("teacher.dim", self.dim))
+        self._set("hidden", integer("teacher.hidden", self.hidden))
+        self._set("strength", real("teacher.strength", self.strength, above=0))
         self._set("correlation", real("teacher.correlation", self.correlation, minimum=0, maximum=1))
         choice("teacher.loss", self.loss, TEACHER_LOSSES)
         self._set("temperature", real("teacher.temperature", self.temperature, above=0))

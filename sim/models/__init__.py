@@ -14,15 +14,12 @@ __all__ = ["build_model"]
 
 
 def build_model(config: RunConfig, device: torch.device, dtype: torch.dtype) -> Model:
-    """Return the model that ``config.model`` names, for weights and data on ``device``.
-
-    Raises
-    ------
-    ValueError
-        If there is no such model.
-    """
+    """Return the model that ``config.model`` names, for weights and data on ``device``."""
+    from sim.models.decoupled import Decoupled
     from sim.models.reduced import ReducedKernel, ReducedLinear
+    from sim.models.residual_mlp import ResidualMLP
+    from sim.models.transformer import Transformer
 
-    if config.model.name == "reduced":
-        return (ReducedLinear if config.is_reduced_linear else ReducedKernel)(config, device, dtype)
-    raise ValueError(f"model.name={config.model.name!r}: not built yet")
+    reduced = ReducedLinear if config.is_reduced_linear else ReducedKernel
+    models = {"reduced": reduced, "decoupled": Decoupled, "transformer": Transformer, "residual_mlp": ResidualMLP}
+    return models[config.model.name](config, device, dtype)

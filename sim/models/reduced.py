@@ -9,8 +9,10 @@ from torch import Tensor
 
 from sim.config import RunConfig
 from sim.models.base import Model, Weights
+from sim.models.block import layer_rate_scale
 from sim.models.kernels import attention_kernel
 from sim.models.label_pass import LabelPass
+from sim.models.products import per_run, project
 from sim.randomness import Source
 from sim.tasks import ContextSampler, Moments, Tokens
 
@@ -35,10 +37,9 @@ class _Reduced(Model):
         return {"gamma": gamma}
 
     def rate_scales(self) -> dict[str, float]:
-        """Return L for SGD with depth transfer: each layer's gradient carries the residual's 1/L."""
-        if self.config.model.depth_transfer and self.config.training.optimizer == "sgd" and not self.config.model.tied:
-            return {"gamma": float(self.depth), "gain": float(self.depth)}
-        return {}
+        """Return the depth transfer of the layers; tied layers move together and need none."""
+        scale = 1.0 if self.config.model.tied else layer_rate_scale(self.config, 1.0)
+        return {"gamma": scale, "gain": scale}
 
     def _layer(self, stacked: Tensor, layer: int) -> Tensor:
         return stacked[:, 0 if self.config.model.tied else layer]
@@ -60,7 +61,7 @@ class ReducedLinear(_Reduced):
         residual = batch.task
         for layer in range(self.depth):
             seen = self._seen(batch, residual)
-            residual = residual - seen @ self._layer(weights["gamma"], layer).mT / self.depth
+            residual = residual - project(seen, self._layer(weights["gamma"], layer).mT) / self.depth
         return (residual * self._population(batch, residual)).sum(-1)
 
     def loss_and_gradient(self, weights: Weights, batch: Moments) -> tuple[Tensor, Weights]:  # type: ignore[override]
@@ -69,15 +70,15 @@ class ReducedLinear(_Reduced):
         residual, seen = batch.task, []
         for layer in range(self.depth):
             seen.append(self._seen(batch, residual))
-            residual = residual - seen[-1] @ self._layer(gamma, layer).mT / self.depth
+            residual = residual - per_run(seen[-1], self._layer(gamma, layer).mT) / self.depth
         weighted = self._population(batch, residual)
         losses = (residual * weighted).sum(-1)
         back = weighted * (2 / losses.shape[1])  # gradient of the mean loss in e^(l+1)
         gradient = torch.zeros_like(gamma)
         for layer in reversed(range(self.depth)):
-            self._layer(gradient, layer).sub_(back.mT @ seen[layer] / self.depth)
+            self._layer(gradient, layer).sub_(per_run(back.mT, seen[layer]) / self.depth)
             if layer:
-                back = back - _matvec(batch.empirical, back @ self._layer(gamma, layer)) / self.depth
+                back = back - _matvec(batch.empirical, per_run(back, self._layer(gamma, layer))) / self.depth
         return losses, {"gamma": gradient}
 
     def _seen(self, batch: Moments, residual: Tensor) -> Tensor:
@@ -120,7 +121,7 @@ class ReducedKernel(_Reduced):
         x = batch.covariates
         runs, contexts, tokens, dim = x.shape
         stacked = weights["gamma"][:, layers].transpose(1, 2).reshape(runs, dim, -1)  # x Gamma_l side by side
-        projected = (x.reshape(runs, -1, dim) @ stacked).reshape(runs, contexts, -1, dim)
+        projected = project(x, stacked).reshape(runs, contexts, -1, dim)
         context = x[:, :, : batch.labels.shape[-1]]
         kernel = attention_kernel(projected, context, self.config.model.attention, self.config.model.degree)
         return kernel.unflatten(2, (tokens, -1))
