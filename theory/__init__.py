@@ -11,9 +11,11 @@ from typing import Any
 # Public name -> module that defines it; imported on first use, so that `import theory` stays fast.
 _HOME = {
     "DeterministicLimit": "theory.equivalents",
+    "EdgeOfStability": "theory.stability",
     "Exponents": "theory.asymptotics",
     "Floor": "theory.floors",
     "ModeGains": "theory.fixed_basis",
+    "ModeHalfTimes": "theory.half_times",
     "Plateaus": "theory.small_init",
     "Prediction": "theory.prediction",
     "QuadraticLoss": "theory.losses",
@@ -28,6 +30,7 @@ _HOME = {
     "bottleneck_limit": "theory.bottleneck",
     "bottleneck_loss": "theory.bottleneck",
     "deterministic_limit": "theory.equivalents",
+    "edge_of_stability": "theory.stability",
     "exponents": "theory.asymptotics",
     "head_times": "theory.small_init_flows",
     "heads_flow": "theory.small_init_flows",
@@ -36,6 +39,8 @@ _HOME = {
     "isotropic_untied_floor": "theory.marchenko_pastur",
     "merged_drop_time": "theory.small_init_flows",
     "merged_flow": "theory.small_init_flows",
+    "merged_gain_flow": "theory.small_init_flows",
+    "mode_half_times": "theory.half_times",
     "mode_sgd": "theory.fixed_basis",
     "plateaus": "theory.small_init",
     "population_loss": "theory.losses",

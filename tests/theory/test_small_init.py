@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, SOLVER, model_error, sampling
-from theory import Spectrum, Task
+from theory import Spectrum, Task, quadratic_loss
 from theory import small_init_flows as flows
+from theory.floors import tied_optimum_of
 from theory.small_init import haar_quadratic, one_layer_loss, plateaus
 from theory.wishart import second_moment
 
@@ -152,6 +153,49 @@ def test_merged_drop_time_is_logarithmic_in_the_start() -> None:
     slopes = np.diff(moments) / np.diff(np.log(1 / sizes))
     np.testing.assert_allclose(slopes[1:], 1 / flows.merged_rate(task), rtol=ROUNDOFF_LONG)
     np.testing.assert_allclose(slopes[0], 1 / flows.merged_rate(task), rtol=sizes[0] ** 2)
+
+
+@pytest.mark.parametrize("depth", [2, 4])
+def test_merged_layers_are_the_flow_of_every_factor(depth: int) -> None:
+    task = paper_task(None)
+    lam, size = task.spectrum.eigenvalues, 1e-2
+    times = np.linspace(1.0, 25.0, 7)
+    drive = lam**2
+
+    def speed(_t: float, flat: np.ndarray) -> np.ndarray:
+        parts = flat.reshape(depth, 4)
+        factors = 1 - parts[:, :1] * parts[:, 1:] * lam / depth
+        slopes = [
+            -2 / depth * drive * np.prod(factors, axis=0) * np.prod(np.delete(factors, m, 0), axis=0)
+            for m in range(depth)
+        ]
+        return np.concatenate([np.append(-slopes[m] @ parts[m, 1:], -slopes[m] * parts[m, 0]) for m in range(depth)])
+
+    one = np.append(size, size * drive / np.linalg.norm(drive))
+    found = solve_ivp(speed, (0, 25), np.tile(one, depth), t_eval=times, method="DOP853", rtol=1e-11, atol=1e-14).y.T
+    parts = found.reshape(-1, depth, 4)
+    expected = np.prod(1 - parts[:, :, :1] * parts[:, :, 1:] * lam / depth, axis=1) ** 2 @ lam
+    curve = flows.merged_flow(task, times, size=size, depth=depth)
+    np.testing.assert_allclose(curve.loss, expected, rtol=1e3 * SOLVER)
+    tiny = [flows.merged_drop_time(task, s, depth) for s in (1e-50, 1e-90)]
+    np.testing.assert_allclose(np.diff(tiny), 40 * np.log(10) / flows.merged_rate(task, depth), rtol=ROUNDOFF_LONG)
+
+
+@pytest.mark.parametrize(("context", "depth"), [(None, 1), (None, 3), (20, 4)])
+def test_merged_layers_in_turning_contexts_follow_their_factors(context: int | None, depth: int) -> None:
+    loss = quadratic_loss(Task(Spectrum.power_law(6, 1.0, 0.8), "rrs", context), depth, samples=100)
+    times, size, root = np.array([0.0, 3.0, 20.0, 60.0]), 0.05, np.sqrt(6)
+
+    def speed(_t: float, state: np.ndarray) -> np.ndarray:
+        slope = loss.gradient(np.full(depth, state[0] * state[1] / root)).mean()
+        return -slope / root * state[::-1]
+
+    found = solve_ivp(speed, (0, 60), [size, size], t_eval=times, method="DOP853", rtol=1e-11, atol=1e-14).y
+    curve = flows.merged_gain_flow(loss, depth, times, size=size)
+    np.testing.assert_allclose(curve.gains[:, 0], found[0] * found[1] / root, rtol=1e3 * SOLVER)
+    late = flows.merged_gain_flow(loss, depth, [1e15], size=1e-100)
+    np.testing.assert_allclose(late.loss[-1], tied_optimum_of(loss, depth).loss, rtol=ROUNDOFF)
+    assert np.isfinite(late.drop_time[0])
 
 
 @pytest.mark.parametrize("dim", [1, 4])
