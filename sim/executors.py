@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import math
@@ -263,7 +264,7 @@ class Dask:
             for job in jobs:
                 key = f"run-{next(iter(job.runs))}-{uuid.uuid4().hex[:8]}"
                 futures[client.submit(run_fields, job.to_dict(), key=key, pure=False)] = job
-            for future in self._distributed.as_completed(list(futures)):
+            for future in self._distributed.as_completed(list(futures), loop=client.loop):
                 yield futures[future], self._outcomes(futures[future], future)
         finally:
             unfinished = [future for future in futures if not future.done()]
@@ -282,13 +283,18 @@ class Dask:
                 f"tcp://host:8786, or its scheduler file ({said})"
             ) from None
 
-    @staticmethod
-    def _outcomes(job: Job, future: Any) -> list[Outcome]:
+    def _outcomes(self, job: Job, future: Any) -> list[Outcome]:
         try:
             return [Outcome(**fields) for fields in future.result()]
-        except Exception as error:  # a worker lost too often, or a cluster that cannot load the code
-            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        except self._distributed.KilledWorker as error:
+            text = f"{error.allowed_failures + 1} workers of the cluster were lost over it, perhaps for lack of memory"
             return [_failed(job, digest, text) for digest in job.runs]
+        except (Exception, asyncio.CancelledError) as error:  # what a run raises is recorded by its worker
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ValueError(
+                f"scheduler={self.scheduler!r}: the cluster was lost, or cannot run the package ({said}); the same "
+                f"command resumes"
+            ) from None
 
 
 def outcome(fields: dict[str, Any]) -> Outcome:

@@ -202,9 +202,11 @@ def check_format(folder: Path) -> bool:
     Raises
     ------
     ValueError
-        If it is one of another format, or the marker cannot be read.
+        If it is no folder, a store of another format, or the marker cannot be read.
     """
     marker = folder / MARKER
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"store={str(folder)!r}: must be a folder")
     try:
         found = json.loads(marker.read_text(encoding="utf-8"))["format"]
     except FileNotFoundError:
@@ -228,8 +230,6 @@ def open_store(folder: Path) -> None:
     OSError
         If it cannot be written.
     """
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"store={str(folder)!r}: must be a folder")
     is_store = check_format(folder)
     if (
         not is_store

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import sys
 import threading
@@ -128,16 +129,38 @@ def test_without_dask_there_is_one_clear_line(monkeypatch):
         Dask("tcp://127.0.0.1:1")
 
 
-def test_dask_outcomes_of_a_lost_task_are_failures(tmp_path):
+class Ended:
+    """A Dask future that ended with an error."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def result(self):
+        raise self.error
+
+
+def test_a_task_that_loses_every_worker_is_a_failure_of_its_run(tmp_path):
+    distributed = pytest.importorskip("distributed", reason="Dask distributed is not installed")
+    runs.open_store(tmp_path)
+    killed = Ended(distributed.KilledWorker("run-a", None, 3))
+    (job,) = jobs(tmp_path, "a")
+    dask = Dask("tcp://127.0.0.1:1")
+    (outcome,) = dask._outcomes(job, killed)
+    assert outcome.status == "failed"
+    assert (
+        "4 workers of the cluster were lost over it" in json.loads((tmp_path / "a" / runs.FAILURE).read_text())["error"]
+    )
+    with runs.lock(tmp_path, "a"):
+        assert dask._outcomes(job, killed)[0].status == "busy"
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError("scheduler-connection-lost"), ModuleNotFoundError("sim")])
+def test_a_cluster_that_is_lost_is_no_failure_of_a_run(error, tmp_path):
     pytest.importorskip("distributed", reason="Dask distributed is not installed")
     runs.open_store(tmp_path)
-
-    class Lost:
-        def result(self):
-            raise RuntimeError("4 workers died\nwhile running it")
-
     (job,) = jobs(tmp_path, "a")
-    (outcome,) = Dask._outcomes(job, Lost())
-    assert (outcome.status, outcome.error) == ("failed", "RuntimeError: 4 workers died while running it")
-    with runs.lock(tmp_path, "a"):
-        assert Dask._outcomes(job, Lost())[0].status == "busy"
+    with pytest.raises(
+        ValueError, match=r"the cluster was lost, or cannot run the package .*; the same command resumes"
+    ):
+        Dask("tcp://127.0.0.1:1")._outcomes(job, Ended(error))
+    assert not (tmp_path / "a").exists()

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from sim.code_version import bare, code_version
@@ -115,6 +118,11 @@ def test_the_shipped_examples_are_sweeps():
         assert all(plan.config is not None for plan in read_grid(path))
 
 
+def test_the_shipped_job_script_is_one():
+    (script,) = (ROOT / "docs" / "examples").glob("*.sh")
+    assert subprocess.run(["bash", "-n", script], capture_output=True, check=True).stderr == b""
+
+
 def test_words_about_the_code_are_no_part_of_its_version():
     code = 'def f(x):\n    y = "a # b"\n    return x + 1\n'
     told = (
@@ -128,9 +136,6 @@ def test_words_about_the_code_are_no_part_of_its_version():
 
 
 def test_the_version_covers_all_that_training_imports():
-    import subprocess
-    import sys
-
     from sim import code_version as module
 
     listing = "import sim.training, sys; print(*sorted(n for n in sys.modules if n.split('.')[0] in ('sim', 'theory')))"

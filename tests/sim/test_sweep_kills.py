@@ -46,7 +46,7 @@ def test_killed_at_random_moments_and_resumed_equals_undisturbed_bit_for_bit(ste
 
 
 def test_killed_at_every_sync_and_rename_equals_undisturbed_bit_for_bit(tmp_path):
-    steps, points = 4, 16
+    steps, points = 3, 13
     assert helper("syncs", tmp_path / "s", steps, points) >= 10
     planned = plans(steps, (2,), 1)
     run_sweep(planned, tmp_path / "s", device="cpu")
@@ -88,8 +88,8 @@ def checkpointed(place):
 
 
 def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on(tmp_path):
-    text = document(150, (2,), 4)
-    planned = plans(150, (2,), 4)
+    text = document(80, (2,), 4)
+    planned = plans(80, (2,), 4)
     place = tmp_path / "s"
     process = start(toml(tmp_path, text), place, "--workers", "2")
     until(lambda: len(checkpointed(place)) == 2, process)
@@ -101,7 +101,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on(tmp_path):
 
 
 def test_workers_end_with_a_parent_that_is_killed_and_the_sweep_resumes(tmp_path):
-    text = document(400, (2,), 3)
+    text = document(150, (2,), 3)
     path, place = toml(tmp_path, text), tmp_path / "s"
     process = start(path, place, "--workers", "2")
     until(lambda: (len(checkpointed(place)) == 2) and any(place.glob("*/done")), process)
@@ -115,8 +115,8 @@ def test_workers_end_with_a_parent_that_is_killed_and_the_sweep_resumes(tmp_path
         assert time.monotonic() < limit
         time.sleep(0.02)
     assert runs.load(place).counts()["running"] == 0
-    run_sweep(plans(400, (2,), 3), place, device="cpu")
-    assert numbers(place) == undisturbed(plans(400, (2,), 3), tmp_path / "right")
+    run_sweep(plans(150, (2,), 3), place, device="cpu")
+    assert numbers(place) == undisturbed(plans(150, (2,), 3), tmp_path / "right")
     after = stamps(place)
     assert {name: after[name] for name in before} == before
 
