@@ -10,6 +10,11 @@ from typing import Any
 
 # Public name -> module that defines it; imported on first use, so that `import theory` stays fast.
 _HOME = {
+    "DEPTH_LAWS": "theory.depth_laws",
+    "DepthLaw": "theory.depth_laws",
+    "LawParameter": "theory.depth_laws",
+    "additive_law": "theory.depth_laws",
+    "depth_law": "theory.depth_laws",
     "DeterministicLimit": "theory.equivalents",
     "EdgeOfStability": "theory.stability",
     "Exponents": "theory.asymptotics",

@@ -11,6 +11,18 @@ from typing import Any
 # Public name -> module that defines it; imported on first use, so that `import validate` stays fast.
 _HOME: dict[str, str] = {
     "Comparison": "validate.comparison",
+    "FitError": "validate.fit_result",
+    "FitPrediction": "validate.fit_result",
+    "FitReport": "validate.fit_report",
+    "FitResult": "validate.fit_result",
+    "ParameterEstimate": "validate.fit_result",
+    "RunTable": "validate.tables",
+    "fit_depth_law": "validate.fit",
+    "fit_joint_law": "validate.fit",
+    "fit_table": "validate.fit_report",
+    "rank_laws": "validate.fit",
+    "read_number": "validate.tables",
+    "read_table": "validate.tables",
     "compare_curve": "validate.comparison",
     "read_curve": "validate.comparison",
 }

@@ -14,6 +14,7 @@ SUBCOMMANDS: tuple[str, ...] = (
     "simulate",
     "sweep",
     "compare",
+    "fit",
 )
 
 EXIT_BAD_INPUT = 2

@@ -1,0 +1,72 @@
+"""``inverse-depth fit``: a depth law, or a joint law with width and tokens, on a table of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from validate.cli import options
+
+EXAMPLE = """
+Fit how loss depends on depth in a table of runs (CSV, TSV, JSON, JSON lines, Parquet).
+
+With depth alone, rival laws are ranked; with width, tokens or parameters, the additive joint law is fitted on log loss
+with a soft L1 cost.
+
+Example: inverse-depth fit runs.csv --depth n_layers --loss loss --width d_model --tokens num_tokens --max-loss 3 --json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand to ``app``."""
+
+    @app.command(help=EXAMPLE)
+    def fit(
+        file: Annotated[Path, typer.Argument(help="Table of runs, one a row.")],
+        loss: Annotated[str, typer.Option(help="Column of losses.")],
+        depth: Annotated[str | None, typer.Option(help="Column of depths.")] = None,
+        width: Annotated[str | None, typer.Option(help="Column of widths.")] = None,
+        tokens: Annotated[str | None, typer.Option(help="Column of training tokens.")] = None,
+        parameters: Annotated[str | None, typer.Option(help="Column of parameter counts.")] = None,
+        standard_error: Annotated[str | None, typer.Option(help="Column of the losses' standard errors.")] = None,
+        group: Annotated[str | None, typer.Option(help="Column whose equal entries are resampled together.")] = None,
+        max_loss: Annotated[float | None, typer.Option(help="Use rows with loss below this.")] = None,
+        law: Annotated[str, typer.Option(help="A law's name, or all: every law, ranked.")] = "all",
+        fix: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, a parameter that is not fitted.")] = None,
+        robust: Annotated[
+            str | None, typer.Option(help="linear, soft_l1 or huber (default: soft_l1 for joint laws).")
+        ] = None,
+        robust_scale: Annotated[float, typer.Option(help="Residual at which the robust cost bends.")] = 0.01,
+        intervals: Annotated[str, typer.Option(help="profile, bootstrap or asymptotic.")] = "profile",
+        drop_diverged: Annotated[bool, typer.Option(help="Leave out runs without a finite loss, and say so.")] = False,
+        seed: options.Seed = 0,
+        as_json: options.AsJson = False,
+        plot: Annotated[Path | None, typer.Option(help="Draw the fit to FILE.png, .pdf or .svg.")] = None,
+    ) -> None:
+        from theory.results import dump_json, save_figure
+        from validate.fit_report import fit_table
+        from validate.tables import read_table
+
+        names = {"depth": depth, "width": width, "tokens": tokens, "parameters": parameters}
+        report = fit_table(
+            read_table(file),
+            {name: column for name, column in names.items() if column is not None},
+            loss,
+            standard_error=standard_error,
+            group=group,
+            max_loss=max_loss,
+            law=law,
+            fix=fix or [],
+            robust=robust,
+            robust_scale=robust_scale,
+            intervals=intervals,
+            diverged="drop" if drop_diverged else "refuse",
+            seed=seed,
+        )
+        for text in report.notes:
+            typer.echo(f"note: {text}", err=True)
+        if plot is not None:
+            save_figure(report.best.plot(), plot)
+        typer.echo(dump_json(report.to_dict()) if as_json else str(report))
