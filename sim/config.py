@@ -29,6 +29,7 @@ MODELS = ("reduced", "decoupled", "transformer", "residual_mlp")
 ATTENTIONS = ("linear", "softmax", "relu", "exp", "polynomial", "cosine")
 STARTS = ("zero", "identity", "random")
 OPTIMIZERS = ("sgd", "adam", "lbfgs", "levenberg_marquardt")
+SECOND_ORDER = ("lbfgs", "levenberg_marquardt")
 SCHEDULES = ("constant", "linear", "cosine", "tail")
 DTYPES = ("float32", "float64")
 PRECISIONS = ("full", "tf32", "bf16")
@@ -151,7 +152,8 @@ class TrainingConfig(Section):
     Parameters
     ----------
     optimizer : {"sgd", "adam", "lbfgs", "levenberg_marquardt"}
-        The last two minimise the loss of one fixed batch of ``batch`` contexts.
+        The last two minimise the loss of one fixed batch of ``batch`` contexts in float64, in at most ``steps``
+        iterations, without a learning rate; an interrupted run starts again.
     learning_rate : float
         eta > 0, at the top of the schedule. Theory's time is eta times the step.
     batch : int
@@ -217,6 +219,17 @@ class TrainingConfig(Section):
         choice("training.draws", self.draws, DRAWS)
         if not isinstance(self.compile, bool):
             raise reject("training.compile", self.compile, "true or false")
+        if self.is_second_order:
+            if self.dtype != "float64":
+                raise reject("training.dtype", self.dtype, f"float64 for {self.optimizer}")
+            for name in ("schedule", "warmup", "clip", "snapshots"):
+                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                    raise ValueError(f"training.{name}: {self.optimizer} does not read it; must be left out")
+
+    @property
+    def is_second_order(self) -> bool:
+        """Whether one fixed batch is minimised, in place of steps on fresh ones."""
+        return self.optimizer in SECOND_ORDER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,6 +272,9 @@ class RunConfig(Section):
             self._set("teacher", TeacherConfig())
         if not learns_teacher and self.task is None:
             self._set("task", TaskConfig())
+        kernel = self.model.name == "reduced" and not self.is_reduced_linear
+        if self.training.optimizer == "levenberg_marquardt" and not kernel:
+            raise reject("training.optimizer", "levenberg_marquardt", "another but for a nonlinear reduced model")
         if self.task is not None and self.task.context is None and not self.is_reduced_linear:
             raise reject("task.context", None, "a whole number >= 1: only the reduced linear model has no tokens")
 

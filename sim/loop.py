@@ -90,7 +90,7 @@ class TrainingLoop:
             if self.step == self.steps:
                 self.history[:, self.step] = self._in_parts(batch, gradient=False)[0].mean(1)
             else:
-                losses, gradient = self._in_parts(batch, gradient=True)
+                losses, gradient = self.loss_and_gradient(batch)
                 self.history[:, self.step] = losses.mean(1)
                 self.optimizer.step(self.weights, gradient, self.step)
             self.step += 1
@@ -114,12 +114,13 @@ class TrainingLoop:
     @torch.no_grad()
     def evaluate(self) -> Tensor:
         """Return the losses (R, n) of the weights on fresh contexts."""
-        training = self.config.training
+        training, began = self.config.training, time.perf_counter()
         source, drawn, losses = self.source("eval"), 0, []
         while drawn < training.eval_contexts:
             size = min(training.batch, training.eval_contexts - drawn)
             losses.append(self._in_parts(self.model.draw(source, size), gradient=False)[0].double())
             drawn += size
+        self.seconds += time.perf_counter() - began
         return torch.cat(losses, dim=1)
 
     def state_of(self, run: int) -> dict[str, Tensor]:
@@ -147,6 +148,10 @@ class TrainingLoop:
                 self.snapshots.setdefault(int(at), {})[parameter] = stacked
             else:
                 (self.weights if kind == "weights" else self.optimizer.moments)[rest] = stacked
+
+    def loss_and_gradient(self, batch: Any) -> tuple[Tensor, Weights]:
+        """Return each context's loss (R, B) and the gradient of each run's mean loss at the present weights."""
+        return self._in_parts(batch, gradient=True)
 
     def _in_parts(self, batch: Any, *, gradient: bool) -> tuple[Tensor, Weights]:
         """Return losses and gradient of ``batch``, split along its contexts where memory does not hold it whole."""

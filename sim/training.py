@@ -17,12 +17,13 @@ from torch import Tensor
 
 from sim import store
 from sim.config import RunConfig
-from sim.convergence import judge_convergence
+from sim.convergence import Convergence, judge_convergence
 from sim.devices import choose_device, describe_device
 from sim.loop import TrainingLoop, tf32
 from sim.models.base import Weights
 from sim.optim import TAIL_SHARE
 from sim.progress import SECONDS_BETWEEN_UPDATES, Progress
+from sim.second_order import minimise_fixed_batch
 from sim.store import Run
 
 # Fields in which runs trained together may differ.
@@ -105,9 +106,12 @@ def train_many(
         i: store.read_run(folder) for i, folder in enumerate(folders) if folder is not None and store.is_done(folder)
     }
     left = [i for i in range(len(configs)) if i not in done]
-    if left:
-        group = _Group([configs[i] for i in left], [folders[i] for i in left], device, progress, checkpoint_seconds)
-        done |= dict(zip(left, group.run(), strict=True))
+    # Second-order steps of different runs have nothing to share.
+    groups = [[i] for i in left] if configs[0].training.is_second_order else [left] if left else []
+    for members in groups:
+        own = [configs[i] for i in members]
+        group = _Group(own, [folders[i] for i in members], device, progress, checkpoint_seconds)
+        done |= dict(zip(members, group.run(), strict=True))
     return [done[i] for i in range(len(configs))]
 
 
@@ -130,40 +134,48 @@ class _Group:
         self.configs, self.folders = configs, folders
         self.progress = progress
         self.checkpoint_seconds = checkpoint_seconds
+        self._last_told = time.monotonic()
         self.loop = TrainingLoop(configs, device, None if progress is None else progress.note)
 
     def run(self) -> list[Run]:
         """Train from where the folders stand to the end; evaluate; write."""
-        loop = self.loop
+        loop, verdict = self.loop, None
         self._resume()
         with tf32(loop.config.training.precision == "tf32"), contextlib.ExitStack() as stack:
             if self.progress is not None:
                 self.progress.start(loop.steps, loop.step)
                 stack.callback(self.progress.stop)
             with _deferred_interrupt() as interrupted:
-                self._train(interrupted)
-            began = time.perf_counter()
+                if loop.config.training.is_second_order:
+                    verdict = minimise_fixed_batch(loop, lambda: self._after_step(interrupted))
+                else:
+                    self._train(interrupted)
             final = loop.evaluate()
-            loop.seconds += time.perf_counter() - began
-        return self._finish(final)
+        return self._finish(final, verdict)
 
     def _train(self, interrupted: threading.Event) -> None:
         loop = self.loop
-        last_saved = last_told = time.monotonic()
+        last_saved = time.monotonic()
         while not loop.finished:
             loop.advance(1)
             now = time.monotonic()
             if interrupted.is_set() or (now - last_saved > self.checkpoint_seconds and not loop.finished):
                 self._checkpoint()
                 last_saved = now
-            if interrupted.is_set():
-                raise KeyboardInterrupt
-            if now - last_told > SECONDS_BETWEEN_UPDATES:
-                last_told = now
-                if loop.diverged:
-                    break
-                if self.progress is not None:
-                    self.progress.update(min(loop.step, loop.steps), loop.recent_loss)
+            if self._after_step(interrupted) and loop.diverged:
+                break
+
+    def _after_step(self, interrupted: threading.Event) -> bool:
+        """Stop if asked to; every now and then tell of the loss, and return whether it was time to."""
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        now = time.monotonic()
+        if now - self._last_told <= SECONDS_BETWEEN_UPDATES:
+            return False
+        self._last_told = now
+        if self.progress is not None:
+            self.progress.update(min(self.loop.step, self.loop.steps), self.loop.recent_loss)
+        return True
 
     def _checkpoint(self) -> None:
         """Write each run's share of the state into its folder."""
@@ -200,12 +212,13 @@ class _Group:
                 readable[int(facts["step"])] = (tensors, facts)
         return readable
 
-    def _finish(self, final: Tensor) -> list[Run]:
+    def _finish(self, final: Tensor, verdict: Convergence | None) -> list[Run]:
         loop = self.loop
         history, losses = loop.history.cpu().numpy(), final.cpu().numpy()
+        recorded = loop.step if verdict is not None else loop.steps + 1
         runs = []
         for i, (config, folder) in enumerate(zip(self.configs, self.folders, strict=True)):
-            step, loss = np.arange(loop.steps + 1), history[i]
+            step, loss = np.arange(recorded), history[i, :recorded]
             mean = float(losses[i].mean())
             finite = np.isfinite(mean) and bool(np.isfinite(loss).all())
             # The fall of the loss while the rate is lowered says nothing of convergence.
@@ -216,7 +229,7 @@ class _Group:
                 loss=loss,
                 final_loss=mean if finite else float("nan"),
                 standard_error=float(losses[i].std(ddof=1) / losses.shape[1] ** 0.5) if finite else float("nan"),
-                convergence=judge_convergence(step[:judged].astype(float), loss[:judged]),
+                convergence=verdict or judge_convergence(step[:judged].astype(float), loss[:judged]),
                 seconds=loop.seconds,
                 machine={**describe_device(loop.device), "dtype": config.training.dtype, "together": len(self.configs)},
                 weights=_arrays(loop.weights, i),

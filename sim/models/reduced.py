@@ -128,6 +128,10 @@ class ReducedKernel(_Reduced):
 
     def losses(self, weights: Weights, batch: Tokens) -> Tensor:
         """Return the squared error of each context, averaged over its queries."""
+        return self.errors(weights, batch).square().mean(-1)
+
+    def errors(self, weights: Weights, batch: Tokens) -> Tensor:
+        """Return w·x less the prediction for each query, shape (R, B, Q)."""
         context = batch.labels.shape[-1]
         hidden = torch.cat([batch.labels, torch.zeros_like(batch.targets)], dim=-1)
         gains = weights.get("gain")
@@ -141,7 +145,7 @@ class ReducedKernel(_Reduced):
             for layer in order:
                 own = slice(layer, layer + 1)
                 hidden = LabelPass.apply(self.attention(weights, batch, own), gains[:, own], hidden, [0], self.depth)
-        return (hidden[..., context:] + batch.targets).square().mean(-1)
+        return hidden[..., context:] + batch.targets
 
 
 def _matvec(matrices: Tensor, vectors: Tensor) -> Tensor:
