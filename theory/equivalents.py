@@ -55,16 +55,26 @@ class DeterministicLimit(Result):
 
         (1/P) sum_k lambda_k omega_k lambda_k^2 |(q^2)''|/2, the effect of the second half of the variance
         2 lambda^2/P of a real sample variance: exact at depth 1, where E tr(Omega S Lambda S) exceeds its limit by
-        tr(Omega Lambda^3)/P, an order of magnitude beyond. (q^2)'' is the larger of its values at lambda_k and three
-        standard deviations above the edge of the spectrum, where a large gain makes rare contexts dominate.
+        tr(Omega Lambda^3)/P, an order of magnitude beyond. (q^2)'' is the larger of its values at lambda_k and there
+        times (edge of the spectrum)/lambda_1. Where `rare_contexts` is true it says little.
         """
         lam, context = self.task.spectrum.eigenvalues, self.task.context
         if context is None:
             return 0.0
         gains = np.asarray(gains, dtype=np.float64)
-        stretch = self.upper / lam[0] * (1 + 3 * math.sqrt(2 / context)) if lam[0] > 0 else 1.0
-        curvature = np.maximum(*(np.abs(_second_derivative_of_square(gains, lam * x)) for x in (1.0, stretch)))
+        at = (lam, lam * (self.upper / lam[0]))
+        curvature = np.maximum(*(np.abs(_second_derivative_of_square(gains, x)) for x in at))
         return float(np.sum(self.task.spectrum.signal * lam**2 * curvature) / 2 / context)
+
+    def rare_contexts(self, gains: FloatArray) -> bool:
+        """Return whether rare contexts may rule the average: a gain makes |1 - gamma x/L| > 1 within three standard
+        deviations sqrt(2/P) above the edge, where q^2 grows like a power 2L. The limit does not see them.
+        """
+        if self.task.context is None:
+            return False
+        gains = np.asarray(gains, dtype=np.float64)
+        far = self.upper * (1 + 3 * math.sqrt(2 / self.task.context))
+        return bool(gains.max() * far > 2 * gains.size)
 
     def polynomial_loss(self, gains: FloatArray) -> float:
         """Return the limit of E tr(Omega q(S) Lambda q(S)) at per-layer ``gains``, without label noise."""

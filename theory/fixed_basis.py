@@ -27,7 +27,8 @@ SOLVER_TOLERANCE = 1e-10
 # Entries of sample covariances held at once: 4e6 float64 are 32 MB, and as much again a layer.
 MOST_ENTRIES = 4_000_000
 FEWEST_SAMPLES = 50
-MOST_SAMPLES = 1000
+MOST_SAMPLES = 200
+DESCENT_STEPS = 200
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -154,29 +155,41 @@ def untied_mode_flow(task: Task, start: npt.ArrayLike, times: Iterable[float]) -
     return ModeGains(gains, modes.sum(axis=1)[None], modes, "Converged to the requested accuracy.")
 
 
-def mode_sgd(task: Task, depth: int, learning_rate: float, steps: Iterable[float]) -> ModeGains:
-    """Return SGD from zero without batch noise, population: gamma <- gamma + (2 rate/L) lambda^2 omega r^(2L-1) a mode.
+def mode_sgd(task: Task, start: npt.ArrayLike, learning_rate: float, steps: Iterable[float]) -> ModeGains:
+    """Return SGD without batch noise, population: gamma_lk <- gamma_lk + (2 rate/L) lambda_k signal_k prod^2/r_lk.
+
+    Parameters
+    ----------
+    task : Task
+    start : array of shape (depth,)
+        Gain of each layer at step 0, the same in every mode. Equal layers stay equal.
+    learning_rate : float
+    steps : increasing whole numbers >= 0
 
     Raises
     ------
     ValueError
         For bad arguments or a finite context.
     """
-    depth, rate = integer("depth", depth), real("learning_rate", learning_rate, above=0)
-    wanted = vector("steps", steps, minimum=0, increasing=True)
-    if np.any(wanted != np.floor(wanted)):
-        raise ValueError(f"steps={wanted[wanted != np.floor(wanted)][0]:g}: must be whole numbers")
+    first = vector("start", np.atleast_1d(np.asarray(start, dtype=np.float64)))
+    rate, wanted = real("learning_rate", learning_rate, above=0), _whole(steps)
     _population_only(task)
-    lam, signal = task.spectrum.eigenvalues, task.spectrum.signal
-    left, done = np.ones(task.dim), 0
-    recorded = np.empty((wanted.size, task.dim))
+    lam, signal, depth = task.spectrum.eigenvalues, task.spectrum.signal, first.size
+    levels, member, counts = np.unique(first, return_inverse=True, return_counts=True)
+    left, done = 1 - np.multiply.outer(levels / depth, lam), 0
+    recorded = np.empty((wanted.size, levels.size, task.dim))
+    pace = 2 * rate / depth**2 * lam**2 * signal
     with np.errstate(over="ignore", invalid="ignore"):
         for index, step in enumerate(wanted):
             for _ in range(int(step) - done):
-                left = left - (2 * rate / depth**2) * lam**2 * signal * left ** (2 * depth - 1)
+                others = [
+                    np.prod(left ** (counts - (np.arange(levels.size) == i))[:, None], axis=0)
+                    for i in range(levels.size)
+                ]
+                left = left - pace * left * np.stack(others) ** 2
             done = int(step)
             recorded[index] = left
-        modes = signal * recorded ** (2 * depth)
+        modes = signal * np.prod(recorded ** counts[:, None], axis=1) ** 2
     losses = modes.sum(axis=1)
     losses[~np.isfinite(losses)] = np.nan
     gain = np.divide(depth * (1 - recorded), lam, out=np.zeros_like(recorded), where=lam > 0)
@@ -184,7 +197,7 @@ def mode_sgd(task: Task, depth: int, learning_rate: float, steps: Iterable[float
     status = (
         "Ran every step." if lost.size == 0 else f"Diverged by step {int(wanted[lost[0]])}: lower the learning rate."
     )
-    return ModeGains(np.repeat(gain[:, None], depth, axis=1), losses[None], modes, status)
+    return ModeGains(gain[:, member], losses[None], modes, status)
 
 
 class SampledModes:
@@ -349,9 +362,7 @@ def sampled_mode_sgd(
     ValueError
         For bad arguments.
     """
-    rate, wanted = real("learning_rate", learning_rate, above=0), vector("steps", steps, minimum=0, increasing=True)
-    if np.any(wanted != np.floor(wanted)):
-        raise ValueError(f"steps={wanted[wanted != np.floor(wanted)][0]:g}: must be whole numbers")
+    rate, wanted = real("learning_rate", learning_rate, above=0), _whole(steps)
     gains, done, path = np.zeros((loss.depth, loss.task.dim)), 0, []
     with np.errstate(over="ignore", invalid="ignore"):
         for step in wanted:
@@ -361,6 +372,23 @@ def sampled_mode_sgd(
             done = int(step)
             path.append(gains)
         return record(loss, path, "Ran every step.")
+
+
+def sampled_minimum(loss: SampledModes, gains: FloatArray, *, tied: bool) -> FloatArray:
+    """Return gains (depth, dim) of a local minimum of the sampled loss, by descent (L-BFGS) from ``gains``."""
+    from scipy.optimize import minimize
+
+    depth, dim = gains.shape
+    layers = 1 if tied else depth
+    begin = gains.mean(axis=0, keepdims=True) if tied else gains
+
+    def both(flat: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = loss.value_and_gradient(np.broadcast_to(flat.reshape(layers, dim), (depth, dim)))
+        return value, (gradient.sum(axis=0) if tied else gradient).ravel()
+
+    found = minimize(both, begin.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": DESCENT_STEPS})
+    best: FloatArray = np.broadcast_to(found.x.reshape(layers, dim), (depth, dim)).copy()
+    return best
 
 
 def record(loss: SampledModes, path: list[FloatArray], status: str) -> ModeGains:
@@ -374,6 +402,13 @@ def record(loss: SampledModes, path: list[FloatArray], status: str) -> ModeGains
 def standard_error(path: ModeGains) -> FloatArray:
     """Return the jackknife standard error of the losses at their gains, shape (n,); zero in the population."""
     return jackknife_error(path.losses)
+
+
+def _whole(steps: Iterable[float]) -> FloatArray:
+    wanted = vector("steps", steps, minimum=0, increasing=True)
+    if np.any(wanted != np.floor(wanted)):
+        raise ValueError(f"steps={wanted[wanted != np.floor(wanted)][0]:g}: must be whole numbers")
+    return wanted
 
 
 def _population_only(task: Task) -> None:

@@ -10,16 +10,16 @@ import numpy as np
 
 from theory.asymptotics import Exponents, exponents
 from theory.checks import FloatArray, choice, integer, real, vector
-from theory.floors import Floor, tied_optimum_of, untied_floor_of
-from theory.losses import jackknife_error, quadratic_loss
+from theory.floors import Floor
+from theory.losses import jackknife_error
+from theory.paths import METHODS as METHODS
+from theory.paths import Training, predicted_path
 from theory.results import Result, axes_or_new, plain
 from theory.task import Task
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-METHODS = ("flow", "sgd")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Prediction(Result):
         Predicted loss; at step s the loss before update s.
     standard_error : array of shape (n,)
         Of the Wishart average behind ``loss`` (jackknife over draws, the path included); 0 in the population.
-    gains : array of shape (n, depth)
+    gains : array of shape (n, depth), or (n, depth, dim) where each mode has its own
         gamma_l at each time.
     floor : dict with ``tied`` and ``untied``
         Lowest losses that gains of this depth can reach.
@@ -50,6 +50,10 @@ class Prediction(Result):
         Of the power law behind the spectrum, if there is one.
     status : str
         What the solver says.
+    notes : dict
+        What else was found, such as ``tie_break``, ``half_times``, ``drop_times``, ``plateaus``, ``validity`` and
+        ``missing`` and ``rare_contexts`` (the size of what a large-size limit leaves out, and where that may be all),
+        ``largest_stable_learning_rate``.
     """
 
     task: Task
@@ -63,6 +67,7 @@ class Prediction(Result):
     floor: dict[str, Floor]
     exponents: Exponents
     status: str
+    notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return (
@@ -86,15 +91,17 @@ class Prediction(Result):
             "floor_gains": {name: plain(floor.gains) for name, floor in self.floor.items()},
             "exponents": self.exponents.to_dict(),
             "status": self.status,
+            **plain(self.notes),
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a time: step (if any), time, loss, standard_error, gain_1 … gain_L."""
+        """Return one row a time: step (if any), time, loss, standard_error, gain_1 … gain_L (of the first mode)."""
         import pandas as pd
 
         columns: dict[str, Any] = {} if self.step is None else {"step": self.step}
         columns |= {"time": self.time, "loss": self.loss, "standard_error": self.standard_error}
-        columns |= {f"gain_{layer + 1}": self.gains[:, layer] for layer in range(self.depth)}
+        gains = self.gains if self.gains.ndim == 2 else self.gains[:, :, 0]
+        columns |= {f"gain_{layer + 1}": gains[:, layer] for layer in range(self.depth)}
         return pd.DataFrame(columns)
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -124,13 +131,20 @@ def predict(
     learning_rate: float = 1.0,
     samples: int | None = None,
     seed: int = 0,
+    width: int | None = None,
+    deterministic: bool = False,
+    untied: bool = False,
+    break_size: float = 0.0,
+    start: str = "zero",
+    start_size: float = 1e-3,
+    half_times: bool = False,
 ) -> Prediction:
-    """Return the predicted loss of the reduced linear model, tied gains, trained from zero.
+    """Return the predicted loss of the reduced linear model along training.
 
     Parameters
     ----------
     task : Task
-        Setting ``rrs`` or ``iso``; any context.
+        Any setting and context.
     depth : int
         L.
     method : {"flow", "sgd"}
@@ -145,30 +159,46 @@ def predict(
         Wishart draws at finite context.
     seed : int
         Seed of the draws.
+    width : int, optional
+        N <= dim, directions of the covariates that the residual stream holds (``theory.bottleneck``).
+    deterministic : bool
+        The large-size limit instead of draws (``theory.equivalents``); ``notes`` say its validity.
+    untied : bool
+        Let the layers differ, from a start that breaks the tie by ``break_size``.
+    break_size : float
+        Largest difference of a layer's gain from the mean at the start, evenly spaced over layers.
+    start : {"zero", "merged", "heads"}
+        Gamma from zero, or as a product of small factors of size ``start_size`` (``theory.small_init_flows``).
+    start_size : float
+    half_times : bool
+        Add when each mode is half learned (tied flow from zero) to ``notes``.
 
     Raises
     ------
     ValueError
-        For arguments out of range, or ``times`` / ``steps`` missing for the method.
+        For arguments out of range, ``times`` / ``steps`` missing for the method, or a combination no theory covers.
     """
-    from theory.flow import tied_flow, tied_sgd
-
     depth = integer("depth", depth)
     choice("method", method, METHODS)
     rate = real("learning_rate", learning_rate, above=0)
-    loss = quadratic_loss(task, depth, samples=samples, seed=seed)
     step: tuple[int, ...] | None = None
     if method == "flow":
         if times is None:
             raise ValueError("times=None: must be given for the method 'flow'")
-        time = vector("times", times, minimum=0.0, increasing=True)
-        path = tied_flow(loss, depth, time)
+        at = time = vector("times", times, minimum=0.0, increasing=True)
     else:
         if steps is None:
             raise ValueError("steps=None: must be given for the method 'sgd'")
-        numbers = vector("steps", steps, minimum=0.0, increasing=True)
-        path = tied_sgd(loss, depth, rate, numbers)
-        step, time = tuple(int(number) for number in numbers), rate * numbers
+        at = vector("steps", steps, minimum=0.0, increasing=True)
+        step, time = tuple(int(number) for number in at), rate * at
+    training = Training(method, tuple(at), rate, untied, break_size, start, start_size)
+    path = predicted_path(task, depth, training, width=width, deterministic=deterministic, samples=samples, seed=seed)
+    notes = dict(path.notes)
+    if half_times:
+        from theory.half_times import mode_half_times
+
+        found = mode_half_times(task, depth, samples=samples, seed=seed)
+        notes["half_times"] = {"time": found.time, "order": found.order + 1, "source": found.source}
     return Prediction(
         task=task,
         depth=depth,
@@ -177,8 +207,9 @@ def predict(
         time=time,
         loss=path.losses[0],
         standard_error=jackknife_error(path.losses),
-        gains=np.repeat(path.gains[0][:, None], depth, axis=1),
-        floor={"tied": tied_optimum_of(loss, depth), "untied": untied_floor_of(loss, depth)},
+        gains=path.gains,
+        floor=path.floor,
         exponents=exponents(task.spectrum),
         status=path.status,
+        notes=notes,
     )

@@ -15,6 +15,7 @@ sharpest at the start: linear stability at the optimum alone would allow rates l
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -36,7 +37,8 @@ class EdgeOfStability(Result):
     first_step : float
         D m/F, beyond which the recursion from zero runs away.
     optimum : float
-        2 D L/(second derivative of the tied loss at its optimum), beyond which the optimum repels.
+        2 D L/(second derivative of the tied loss at its optimum), beyond which the optimum repels; inf where it
+        is flat.
     mirror_gain : float
         m, where the slope is the opposite of the slope at zero.
     """
@@ -74,7 +76,8 @@ def edge_of_stability(loss: QuadraticLoss, depth: int) -> EdgeOfStability:
     while slope(high) < force:
         high *= 2
     mirror = float(brentq(lambda gain: slope(gain) - force, best, high, rtol=8 * np.finfo(float).eps))
-    first, local = small.dim * mirror / force, 2 * small.dim * depth / tied_curvature(small, best, depth)
+    bend = tied_curvature(small, best, depth)
+    first, local = small.dim * mirror / force, 2 * small.dim * depth / bend if bend > 0 else math.inf
     return EdgeOfStability(min(first, local), first, local, mirror)
 
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SOLVER_TOLERANCE = 1e-11
 # Layers have separated when the loss is below the tied curve by this share of (tied optimum - untied floor).
 SEPARATED = 0.1
+# A recursion whose gains have grown beyond this has diverged.
+RUN_AWAY = 1e6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,6 +55,7 @@ class UntiedPath(Result):
     time: FloatArray
     gains: FloatArray
     loss: FloatArray
+    status: str = "Converged to the requested accuracy."
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a time: time, loss, gain_1 … gain_L."""
@@ -139,6 +142,37 @@ def untied_flow(loss: QuadraticLoss, start: npt.ArrayLike, times: Iterable[float
     levels = _solve(force, groups, moments)
     path = levels[:, member]
     return UntiedPath(moments, path, np.array([small.value(row) for row in path]))
+
+
+def untied_sgd(loss: QuadraticLoss, start: npt.ArrayLike, learning_rate: float, steps: Iterable[float]) -> UntiedPath:
+    """Return the recursion gamma_l <- gamma_l - (rate/D) d loss/d gamma_l of all layers, its gradient averaged.
+
+    Equal layers stay equal exactly; ``time`` is learning rate x step; NaN once the recursion has diverged.
+
+    Raises
+    ------
+    ValueError
+        For bad arguments.
+    """
+    gains = vector("start", np.atleast_1d(np.asarray(start, dtype=np.float64)))
+    rate, wanted = real("learning_rate", learning_rate, above=0), vector("steps", steps, minimum=0, increasing=True)
+    if np.any(wanted != np.floor(wanted)):
+        raise ValueError(f"steps={wanted[wanted != np.floor(wanted)][0]:g}: must be whole numbers")
+    small = compress(loss, gains.size)
+    levels, member = np.unique(gains, return_inverse=True)
+    counts, done = np.bincount(member), 0
+    path, losses = np.full((wanted.size, gains.size), np.nan), np.full(wanted.size, np.nan)
+    status = "Ran every step."
+    with np.errstate(over="ignore", invalid="ignore"):
+        for index, step in enumerate(wanted):
+            while done < step and np.abs(levels).max() < RUN_AWAY:
+                levels = levels - rate / small.dim * np.bincount(member, small.gradient(levels[member])) / counts
+                done += 1
+            if done < step:
+                status = f"Diverged by step {int(step)}: lower the learning rate."
+                break
+            path[index], losses[index] = levels[member], small.value(levels[member])
+    return UntiedPath(rate * wanted, path, losses, status)
 
 
 def compress(loss: QuadraticLoss, depth: int) -> QuadraticLoss:

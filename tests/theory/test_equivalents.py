@@ -12,6 +12,7 @@ from theory import Spectrum, Task
 from theory import equivalents as eq
 from theory import marchenko_pastur as mp
 from theory.floors import untied_floor_of
+from theory.losses import quadratic_loss
 from theory.wishart import polynomial_moments
 
 # Given with the problem, recomputed here by mpmath quadrature of the density as well.
@@ -178,3 +179,15 @@ def test_bad_values_name_themselves() -> None:
     assert (nodes, weights) == (np.ones(1), np.ones(1))
     best = minimize_scalar(lambda g: mp.isotropic_loss(np.inf, np.full(2, g)), bounds=(0, 4), method="bounded")
     assert best.fun < ROUNDOFF
+
+
+def test_where_rare_contexts_rule_the_limit_says_so() -> None:
+    task = Task(Spectrum.power_law(20, 1.5, 1.0), "rrs", 20)
+    limit, sampled = eq.deterministic_limit(task, 4), quadratic_loss(task, 4, samples=4000)
+    calm, wild = np.full(4, 0.8), np.full(4, 5.0)
+    assert not limit.rare_contexts(calm)
+    assert abs(limit.loss(calm) - sampled.value(calm)) <= sampling(sampled.standard_error(calm)) + 2 * limit.missing(
+        calm
+    )
+    assert limit.rare_contexts(wild)
+    assert sampled.value(wild) > 2 * limit.loss(wild)

@@ -86,7 +86,7 @@ def test_long_horizons_stay_finite_and_never_rise() -> None:
 
 def test_sgd_is_the_plain_loop_and_small_steps_are_the_flow() -> None:
     task = fs()
-    path = fb.mode_sgd(task, 3, 0.5, [0, 7])
+    path = fb.mode_sgd(task, np.zeros(3), 0.5, [0, 7])
     gains = np.zeros(5)
     for _ in range(7):
         gains = (
@@ -99,9 +99,12 @@ def test_sgd_is_the_plain_loop_and_small_steps_are_the_flow() -> None:
             * (1 - gains * task.spectrum.eigenvalues / 3) ** 5
         )
     np.testing.assert_allclose(path.gains[1, 0], gains, rtol=ROUNDOFF)
-    fine = fb.mode_sgd(task, 3, 1e-3, [4000])
+    fine = fb.mode_sgd(task, np.zeros(3), 1e-3, [4000])
     np.testing.assert_allclose(fine.losses[0], fb.tied_mode_flow(task, 3, [4.0]).losses[0], rtol=STEP)
-    assert "Diverged" in fb.mode_sgd(task, 3, 1e6, [50]).status
+    start, times = [0.2, 0.2, -0.1], [4.0]
+    broken = fb.mode_sgd(task, start, 1e-3, [4000])
+    np.testing.assert_allclose(broken.losses[0], fb.untied_mode_flow(task, start, times).losses[0], rtol=STEP)
+    assert "Diverged" in fb.mode_sgd(task, np.zeros(3), 1e6, [50]).status
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.6])
