@@ -192,9 +192,11 @@ def fixed_point(x: FloatArray, s: FloatArray, depth: int) -> float:
 def _difference(a: float, b: float, n: int) -> float:
     """Return (a + b)^n - a^n for odd n and b > 0, to relative rounding."""
     c = a + b
-    if a == 0.0 or c == 0.0 or (a < 0.0) != (c < 0.0):
+    growth = n * math.log1p(b / a) if b < abs(a) else math.inf
+    # Powers that differ by a factor e do not cancel, and their ratio could overflow.
+    if abs(growth) > 1.0:
         return math.copysign(abs(c) ** n, c) - math.copysign(abs(a) ** n, a)
-    return math.copysign(abs(a) ** n, a) * math.expm1(n * math.log1p(b / a))
+    return math.copysign(abs(a) ** n, a) * math.expm1(growth)
 
 
 @kernel
@@ -280,8 +282,8 @@ def _flow(
             width *= 0.5
             continue
         if not fine:
-            # The force has underflowed: the gain moves no more within any time that a float can hold.
-            gains[done:] = _position(z, origin, fixed)[0]
+            # Where the force has underflowed, the gain moves no more within any time that a float can hold.
+            gains[done:] = _position(z, origin, fixed)[0] if np.isinf(np.max(samples)) else math.nan
             break
         integral = np.dot(to_integral, series) * (0.5 * width)
         end = tau + _evaluate(integral, 1.0)

@@ -121,6 +121,20 @@ def test_long_horizons_are_finite_monotone_and_end_at_the_fixed_point(spectrum, 
         assert (curve.losses >= curve.floor * (1 - ROUNDOFF_LONG)).all()
 
 
+@pytest.mark.parametrize("depth", [64, 340, 388, 1000])
+def test_deep_models_on_many_modes_match_an_ordinary_solver(depth):
+    # The curve passes every gain at which some mode's residual is exactly zero.
+    spectrum = Spectrum.power_law(900, 1.0, 0.5)
+    x, s = spectrum.eigenvalues, spectrum.signal
+    times = np.logspace(5, 11, 7)
+
+    def rate(_t, g):
+        return [2 / (900 * depth) * np.sum(s * x * (1 - g[0] * x / depth) ** (2 * depth - 1))]
+
+    reference = solve_ivp(rate, (0, times[-1]), [0.0], method="LSODA", t_eval=times, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(tied_curve(spectrum, depth, times).gammas, reference.y[0], rtol=10 * SOLVER)
+
+
 def test_one_time_is_the_same_as_many_and_the_last_is_as_asked():
     spectrum = Spectrum.power_law(200, 1.0, 0.5)
     times = np.geomspace(0.011, 11.0040020010005, 50)
@@ -158,11 +172,22 @@ def test_fixed_point_and_differences_compiled_equal_interpreted(rng):
     x = np.sort(rng.uniform(0.1, 1, 5))[::-1].copy()
     s = rng.uniform(0.1, 1, 5)
     assert tied.fixed_point(x, s, 3) == pytest.approx(tied.fixed_point.py_func(x, s, 3), rel=ROUNDOFF)
-    for a, b in ((0.5, 1e-9), (-0.5, 1e-9), (-0.5, 0.5), (0.0, 0.1), (-0.2, 0.7)):
+    for a, b in (
+        (0.5, 1e-9),
+        (1e-60, 0.5),
+        (-1e-60, 0.5),
+        (0.3, 0.4),
+        (-0.5, 1e-9),
+        (-0.5, 0.5),
+        (0.0, 0.1),
+        (-0.2, 0.7),
+    ):
         with mpmath.workdps(40):
             exact = float((mpmath.mpf(a) + mpmath.mpf(b)) ** 7 - mpmath.mpf(a) ** 7)
         assert tied._difference(a, b, 7) == pytest.approx(exact, rel=ROUNDOFF)
         assert tied._difference.py_func(a, b, 7) == pytest.approx(exact, rel=ROUNDOFF)
+    # Powers that underflow while their ratio overflows.
+    assert tied._difference(0.0054, 0.0053, 1055) == 0.0
 
 
 def test_results_print_plot_and_convert():
