@@ -15,6 +15,7 @@ SUBCOMMANDS: tuple[str, ...] = (
     "sweep",
     "compare",
     "fit",
+    "reproduce",
 )
 
 EXIT_BAD_INPUT = 2

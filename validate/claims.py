@@ -1,0 +1,217 @@
+"""The claim register: each claim with its source, its experiment, its statistic and the rule that decides it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from theory.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "undecided"
+VERDICTS = (SUPPORTED, NOT_SUPPORTED, UNDECIDED)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Evidence:
+    """The tables that decisions read; a table that a preset does not produce is empty.
+
+    Parameters
+    ----------
+    runs : frame
+        One row a run, as `validate.study.Study.to_frame` gives it.
+    curves : frame
+        One row a predicted curve: depth, rms, largest (relative deviations from training), standard_error.
+    half_times : frame
+        One row a run and mode: attention, spectrum, depth, mode, eigenvalue, half_time (steps).
+    focus : frame
+        One row a run and layer: attention, spectrum, depth, layer, context, participation, overlap.
+    layers : frame
+        One row a predicted depth: spectrum, depth, predicted, observed.
+    published : frame
+        One row a published quantity: name, value, low, high, expected, tolerance.
+    """
+
+    runs: pd.DataFrame
+    curves: pd.DataFrame
+    half_times: pd.DataFrame
+    focus: pd.DataFrame
+    layers: pd.DataFrame
+    published: pd.DataFrame
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict(Result):
+    """The outcome for one claim.
+
+    Parameters
+    ----------
+    claim : str
+        Its id.
+    verdict : {"supported", "not supported", "undecided"}
+        By the claim's rule.
+    number : float or None
+        The number that decides, or None without evidence.
+    reason : str
+        The number in words, or what is missing.
+    details : mapping
+        Further numbers, by name.
+    """
+
+    claim: str
+    verdict: str
+    number: float | None
+    reason: str
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.claim}: {self.verdict}. {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim(Result):
+    """A statement that the study can support, refute or leave undecided.
+
+    Parameters
+    ----------
+    id : str
+        C0, C1, …
+    statement, source : str
+        What is claimed, and where.
+    experiment, statistic, rule : str
+        What is trained, what is measured, and the decision rule, all fixed before the data.
+    decide : callable
+        From the evidence to (verdict, number, reason, details).
+    """
+
+    id: str
+    statement: str
+    source: str
+    experiment: str
+    statistic: str
+    rule: str
+    decide: Callable[[Evidence], Verdict]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the texts, without the callable."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "decide"}
+
+
+def register() -> list[Claim]:
+    """Return the claims, in the order of the report."""
+    from validate import decisions
+
+    return [
+        Claim(
+            "C0",
+            "Linear attention trained by SGD follows the predicted curve at every depth.",
+            "arXiv 2510.01098; theory.predict",
+            "linear-curves",
+            "Root mean square relative deviation of the predicted from the trained loss, centred 11-step mean on both.",
+            "Supported if at most 3 % at every depth; not supported if above 6 % at any; undecided between.",
+            decisions.curves,
+        ),
+        Claim(
+            "C1",
+            "Linear attention's depth law follows the spectrum: the tied optimum falls like L^-beta.",
+            "arXiv 2510.01098",
+            "linear-optimum",
+            "Relative deviation of converged tied losses from the exact tied optimum, and that optimum's slope "
+            "in depth.",
+            "Supported if, on at least two power laws, every converged loss lies within 2 % or 4 standard errors "
+            "of the "
+            "optimum and the optimum's log-log slope over L = 32 … 256 at dim 10^5 is beta within 10 %; not "
+            "supported if "
+            "one lies beyond 5 % and 4 standard errors, or a slope is off by more than 20 %; undecided otherwise.",
+            decisions.linear_optimum,
+        ),
+        Claim(
+            "C2",
+            "Linear attention learns strong covariance directions first.",
+            "arXiv 2610.11063, 2510.01098",
+            "depth-linear",
+            "Rank correlation of a mode's half-learning time with its eigenvalue, the weakest over runs.",
+            "Supported if at most -0.9 on every structured spectrum; not supported if above -0.5 on any; "
+            "undecided between "
+            "or without modes that are half learned.",
+            decisions.strong_first,
+        ),
+        Claim(
+            "C3",
+            "Nonlinear attention: loss = L_inf + c / L^alpha with alpha = 1 on every spectrum.",
+            "arXiv 2610.11063",
+            "depth-softmax",
+            "95 % interval of alpha, and AICc of the inverse-depth law against its rivals, converged runs only.",
+            "On each spectrum: holds if the interval contains 1, is no wider than 1 and no rival beats inverse "
+            "depth by 2 in "
+            "AICc; fails if the interval excludes 1 or a rival beats it by 10. Supported if it holds on all (at "
+            "least two), "
+            "not supported if it fails on any, undecided otherwise. Fewer than five converged depths decide nothing.",
+            decisions.inverse_depth,
+        ),
+        Claim(
+            "C4",
+            "Nonlinear attention learns strong and weak directions in parallel.",
+            "arXiv 2610.11063",
+            "depth-linear, depth-softmax",
+            "Spread (largest over smallest half-time over modes) of nonlinear attention, as a power of linear "
+            "attention's.",
+            "Supported if log spread is at most half of linear attention's at every depth and structured "
+            "spectrum; not "
+            "supported if above 0.8 of it at any; undecided otherwise.",
+            decisions.parallel,
+        ),
+        Claim(
+            "C5",
+            "Attention focuses on few relevant tokens, similarly across layers.",
+            "arXiv 2610.11063",
+            "depth-softmax",
+            "Participation number of the attention over the context length, and its overlap between layers.",
+            "Supported if participation is at most half of the context and the overlap at least 0.5 in every run; not "
+            "supported if participation exceeds 0.8 of the context in any; undecided otherwise.",
+            decisions.focus,
+        ),
+        Claim(
+            "C6",
+            "Central limit: shared layer error predicts the plateau and layer-specific error the slope, at other "
+            "depths.",
+            "arXiv 2610.11063, 2602.05970",
+            "depth-softmax",
+            "Relative deviation of the loss predicted from another depth's layer errors.",
+            "Supported if at most 15 % at every depth; not supported if above 30 % at any; undecided between.",
+            decisions.central_limit,
+        ),
+        Claim(
+            "C7",
+            "Published curves and the table of real language models follow the predictions.",
+            "arXiv 2510.01098, 2602.05970",
+            "published data (option --data)",
+            "Deviation from the published training curves, and the depth exponent of the language-model table.",
+            "Supported if every published quantity lies within its tolerance or interval; not supported if one lies "
+            "outside; undecided without the data.",
+            decisions.published,
+        ),
+        Claim(
+            "C8",
+            "Residual toy model: independent teacher layers give 1/L, identical ones a steeper law.",
+            "arXiv 2602.05970",
+            "residual",
+            "Exponents of loss against depth for teacher correlation 0 and 1.",
+            "Supported if the independent interval contains 1 and lies wholly below the identical one; not "
+            "supported if "
+            "the identical exponent is at most the independent one; undecided otherwise.",
+            decisions.residual,
+        ),
+    ]
+
+
+def judge(evidence: Evidence) -> list[Verdict]:
+    """Return a verdict for every claim of the register."""
+    verdicts = []
+    for claim in register():
+        verdict = claim.decide(evidence)
+        verdicts.append(dataclasses.replace(verdict, claim=claim.id))
+    return verdicts

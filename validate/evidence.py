@@ -1,0 +1,226 @@
+"""From the runs of a study to the tables that claims and figures read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from theory.checks import reject
+from validate.claims import Evidence
+from validate.decisions import FEWEST_DEPTHS
+from validate.study import Study, compare_with_theory
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Points of a drawn curve or law: enough to look smooth.
+DRAWN_POINTS = 200
+DEPTH_EXPERIMENTS = ("depth-linear", "depth-softmax")
+# What C7 asks of the published training curves, on every step of the range.
+PUBLISHED_STEPS = (1, 2990)
+PUBLISHED_TOLERANCE = 0.006
+PUBLISHED_DIM = 45
+PUBLISHED_EXPONENTS = (1.75, 0.5)
+PUBLISHED_CONTEXT = 512
+PUBLISHED_RATE = 3.0
+LARGEST_CHINCHILLA_LOSS = 2.998680336233436
+
+Tables = dict[str, "pd.DataFrame"]
+
+
+def collect(study: Study, data: Path | None = None) -> tuple[Evidence, Tables]:
+    """Return the evidence for the claims, and the tables of the figures by name.
+
+    Parameters
+    ----------
+    study : Study
+        Finished runs.
+    data : path, optional
+        Folder of published data; without it the claim on them stays undecided.
+
+    Raises
+    ------
+    ValueError
+        If ``data`` is no folder, or a file in it cannot be used.
+    """
+    import pandas as pd
+
+    runs = _with_optima(study.to_frame())
+    summary, points = _curves(study)
+    empty = pd.DataFrame()
+    evidence = Evidence(
+        runs=runs,
+        curves=summary,
+        half_times=empty,
+        focus=empty,
+        layers=empty,
+        published=_published(data) if data is not None else empty,
+    )
+    tables = {
+        "curves": points,
+        "depth_laws": _depth_laws(runs),
+        "linear_optimum": _linear_optimum(runs),
+        "half_times": evidence.half_times,
+    }
+    return evidence, {name: table for name, table in tables.items() if len(table)}
+
+
+def _with_optima(runs: pd.DataFrame) -> pd.DataFrame:
+    """Add the exact tied optimum and untied floor of every reduced linear run at infinite context."""
+    from theory import Spectrum, Task, tied_optimum, untied_floor
+
+    runs = runs.copy()
+    for column in ("tied_optimum", "untied_floor"):
+        runs[column] = np.nan
+    chosen = (runs["model"] == "reduced") & (runs["attention"] == "linear") & runs["context"].isna()
+    for index, row in runs[chosen & runs["source"].notna()].iterrows():
+        task = Task(Spectrum.power_law(int(row["dim"]), float(row["capacity"]), float(row["source"])))
+        runs.loc[index, "tied_optimum"] = tied_optimum(task, int(row["depth"])).loss
+        runs.loc[index, "untied_floor"] = untied_floor(task, int(row["depth"])).loss
+    return runs
+
+
+def _curves(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return one row a predicted curve, and its drawn points."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    points = []
+    for run in study.runs("linear-curves"):
+        comparison = compare_with_theory(run)
+        deviation = comparison.relative_deviation
+        rows.append(
+            {
+                "digest": run.config.digest,
+                "depth": run.config.model.depth,
+                "rms": float(np.sqrt(np.mean(deviation**2))),
+                "largest": float(np.abs(deviation).max()),
+                "standard_error": float(np.max(comparison.prediction.standard_error / comparison.prediction.loss)),
+            }
+        )
+        spaced = np.unique(np.geomspace(1, comparison.step.size - 1, DRAWN_POINTS).astype(int))
+        points.append(
+            pd.DataFrame(
+                {
+                    "depth": run.config.model.depth,
+                    "step": comparison.step[spaced].astype(int),
+                    "trained": comparison.observed[spaced],
+                    "predicted": comparison.predicted[spaced],
+                }
+            )
+        )
+    return pd.DataFrame(rows), pd.concat(points, ignore_index=True) if points else pd.DataFrame()
+
+
+def depth_law_fits(runs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return one row a spectrum and attention: the fitted power law with intervals, or why there is none.
+
+    Only converged runs are data points, and fewer than five depths are not fitted: three parameters need more.
+    """
+    from validate import fit_depth_law
+
+    rows = []
+    for (attention, spectrum), group in _groups(runs):
+        good = group[group["converged"] & group["final_loss"].notna()]
+        row: dict[str, Any] = {"attention": attention, "spectrum": spectrum, "depths": int(good["depth"].nunique())}
+        if row["depths"] < FEWEST_DEPTHS:
+            row |= {"fit": None, "status": f"{row['depths']} converged depths: {FEWEST_DEPTHS} are needed for a fit."}
+        else:
+            fit = fit_depth_law(
+                good["depth"].to_numpy(dtype=float),
+                good["final_loss"].to_numpy(dtype=float),
+                law="power",
+                standard_error=good["standard_error"].to_numpy(dtype=float),
+            )
+            row |= {"fit": fit, "status": fit.status}
+        rows.append(row)
+    return rows
+
+
+def _groups(runs: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
+    if runs.empty:
+        return []
+    chosen = runs[runs["experiment"].isin(DEPTH_EXPERIMENTS)]
+    return list(chosen.groupby(["attention", "spectrum"], sort=False))
+
+
+def _depth_laws(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the points and the drawn laws of the depth experiments."""
+    import pandas as pd
+
+    fits = {(row["attention"], row["spectrum"]): row["fit"] for row in depth_law_fits(runs)}
+    parts = []
+    for (attention, spectrum), group in _groups(runs):
+        points = group[["depth", "final_loss", "standard_error", "converged"]].rename(columns={"final_loss": "loss"})
+        parts.append(points.assign(attention=attention, spectrum=spectrum))
+        fit = fits[(attention, spectrum)]
+        if fit is not None:
+            depth = np.geomspace(points["depth"].min(), points["depth"].max(), DRAWN_POINTS)
+            band = fit.predict(depth)
+            drawn = {"depth": depth, "fitted": band.loss, "low": band.low, "high": band.high}
+            parts.append(pd.DataFrame(drawn).assign(attention=attention, spectrum=spectrum, converged=True))
+    if not parts:
+        return pd.DataFrame()
+    table = pd.concat(parts, ignore_index=True)
+    return table.reindex(columns=[*table.columns, *({"fitted", "low", "high"} - set(table.columns))])
+
+
+def _linear_optimum(runs: pd.DataFrame) -> pd.DataFrame:
+    if runs.empty:
+        return runs
+    chosen = runs[runs["experiment"] == "linear-optimum"]
+    columns = {"final_loss": "loss", "tied_optimum": "optimum", "untied_floor": "floor"}
+    kept = ["source", "depth", "final_loss", "standard_error", "converged", "tied_optimum", "untied_floor"]
+    return chosen[kept].rename(columns=columns).reset_index(drop=True)
+
+
+def _published(folder: Path) -> pd.DataFrame:
+    """Hold the published training curves and the language-model table against the predictions."""
+    import pandas as pd
+
+    from theory import Spectrum, Task
+    from validate.comparison import compare_curve, read_curve
+
+    if not folder.is_dir():
+        raise reject("data", str(folder), "a folder")
+    rows: list[dict[str, Any]] = []
+    task = Task(Spectrum.power_law(PUBLISHED_DIM, *PUBLISHED_EXPONENTS), "rrs", PUBLISHED_CONTEXT)
+    for path in sorted(folder.glob("published_rrs_linear_L*.csv")):
+        depth = int(path.stem.rpartition("L")[2])
+        first, last = PUBLISHED_STEPS
+        result = compare_curve(
+            read_curve(path), task, depth, learning_rate=PUBLISHED_RATE, first_step=first, last_step=last
+        )
+        worst = float(np.abs(result.relative_deviation).max())
+        rows.append(
+            {
+                "name": f"largest deviation at L = {depth}",
+                "value": worst,
+                "low": -PUBLISHED_TOLERANCE,
+                "high": PUBLISHED_TOLERANCE,
+                "expected": worst,
+            }
+        )
+    table = folder / "chinchilla_depth_width.csv"
+    if table.exists():
+        rows.append(_language_models(table))
+    return pd.DataFrame(rows)
+
+
+def _language_models(path: Path) -> dict[str, Any]:
+    """Return the depth exponent of the language-model table, with its interval."""
+    from validate import fit_table
+
+    fit = fit_table(
+        path,
+        depth="n_layers",
+        width="d_model",
+        tokens="num_tokens",
+        loss="loss",
+        max_loss=LARGEST_CHINCHILLA_LOSS,
+    )
+    exponent = fit.parameters["depth_exponent"]
+    low, high = exponent.interval
+    return {"name": "depth exponent", "value": exponent.value, "low": low, "high": high, "expected": 1.0}

@@ -1,0 +1,186 @@
+"""The report's figures: each draws from one table that is stored beside it, and can be redrawn alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+# Okabe and Ito's colours: told apart by colour-blind readers.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+Tables = dict[str, "pd.DataFrame"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure of the report.
+
+    Parameters
+    ----------
+    name, title, caption : str
+        As the report shows them; ``name`` is its file's.
+    table : str
+        The table it draws.
+    draw : callable
+        From the table to a matplotlib figure.
+    """
+
+    name: str
+    title: str
+    caption: str
+    table: str
+    draw: Callable[[pd.DataFrame], Canvas]
+
+
+def new_canvas(width: float, height: float) -> Canvas:
+    """Return an empty figure that needs no display."""
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+    return MatplotlibFigure(figsize=(width, height), layout="constrained")
+
+
+def plain_ticks(axes: Axes, *, depths: np.ndarray | None = None, x: bool = False) -> None:
+    """Label a log axis with plain decimals, at least three of them, and the depth axis with the depths used."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    plain = FuncFormatter(lambda value, _: f"{value:.6g}")
+    if depths is not None:
+        axes.xaxis.set_major_locator(FixedLocator([float(depth) for depth in np.unique(depths)]))
+        axes.xaxis.set_minor_locator(NullLocator())
+    if depths is not None or x:
+        axes.xaxis.set_major_formatter(plain)
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    low, high = sorted(axes.get_ylim())
+    for locator in (LogLocator(subs=(1.0, 2.0, 5.0)), MaxNLocator(5)):
+        shown = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
+        if len(shown) >= 3:
+            break
+    axes.yaxis.set_major_locator(FixedLocator(shown))
+    axes.yaxis.set_major_formatter(plain)
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylim(low, high)
+
+
+def draw_curves(table: pd.DataFrame) -> Canvas:
+    """Draw predicted against trained curves: columns depth, step, trained, predicted."""
+    figure = new_canvas(6.6, 4.0)
+    axes = figure.add_subplot()
+    for colour, (depth, group) in zip(COLOURS, table.groupby("depth"), strict=False):
+        shown = group[group["step"] > 0]
+        axes.plot(shown["step"], shown["trained"], color=colour, lw=3, alpha=0.35)
+        axes.plot(shown["step"], shown["predicted"], color=colour, lw=1.2, label=f"L = {depth}")
+    axes.set(xscale="log", yscale="log", xlabel="SGD step", ylabel="loss")
+    plain_ticks(axes, x=True)
+    axes.legend(frameon=False, title="thin: predicted; thick: trained")
+    return figure
+
+
+def draw_depth_laws(table: pd.DataFrame) -> Canvas:
+    """Draw loss against depth, one panel a spectrum, with the fitted power law and its band.
+
+    Columns: attention, spectrum, depth, loss, standard_error, converged; fitted, low, high (NaN without a fit).
+    """
+    spectra = table["spectrum"].unique()
+    figure = new_canvas(3.6 * len(spectra), 3.7)
+    panels = figure.subplots(1, len(spectra), squeeze=False)[0]
+    for axes, spectrum in zip(panels, spectra, strict=True):
+        part = table[table["spectrum"] == spectrum]
+        for colour, (attention, group) in zip(COLOURS, part.groupby("attention"), strict=False):
+            runs, law = group[group["loss"].notna()], group[group["loss"].isna()].sort_values("depth")
+            for converged, marker in ((True, colour), (False, "white")):
+                chosen = runs[runs["converged"] == converged]
+                label = f"{attention}" if converged else None
+                axes.errorbar(
+                    chosen["depth"],
+                    chosen["loss"],
+                    2 * chosen["standard_error"],
+                    fmt="o",
+                    color=colour,
+                    mfc=marker,
+                    ms=5,
+                    label=label,
+                )
+            if len(law):
+                axes.plot(law["depth"], law["fitted"], color=colour, lw=1)
+                axes.fill_between(law["depth"], law["low"], law["high"], color=colour, alpha=0.18, lw=0)
+        axes.set(xscale="log", yscale="log", xlabel="depth L", title=str(spectrum))
+        plain_ticks(axes, depths=part.loc[part["loss"].notna(), "depth"].to_numpy())
+    panels[0].set_ylabel("final loss")
+    panels[0].legend(frameon=False)
+    return figure
+
+
+def draw_linear_optimum(table: pd.DataFrame) -> Canvas:
+    """Draw converged tied linear losses on the exact tied optimum: columns source, depth, loss, optimum, floor."""
+    figure = new_canvas(5.2, 3.8)
+    axes = figure.add_subplot()
+    for colour, (source, group) in zip(COLOURS, table.groupby("source"), strict=False):
+        ordered = group.sort_values("depth")
+        axes.plot(ordered["depth"], ordered["optimum"], color=colour, lw=1, label=f"tied optimum, β = {source:g}")
+        axes.plot(ordered["depth"], ordered["floor"], color=colour, lw=1, ls=":", label=f"untied floor, β = {source:g}")
+        for converged, face in ((True, colour), (False, "white")):
+            chosen = ordered[ordered["converged"] == converged]
+            axes.errorbar(
+                chosen["depth"], chosen["loss"], 2 * chosen["standard_error"], fmt="o", color=colour, mfc=face
+            )
+    axes.set(xscale="log", yscale="log", xlabel="depth L", ylabel="loss")
+    plain_ticks(axes, depths=table["depth"].to_numpy())
+    axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def draw_half_times(table: pd.DataFrame) -> Canvas:
+    """Draw half-learning times against eigenvalues: columns attention, spectrum, depth, eigenvalue, half_time."""
+    figure = new_canvas(6.4, 3.8)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, attention in zip(panels, ("linear", "softmax"), strict=True):
+        part = table[(table["attention"] == attention) & table["half_time"].notna()]
+        for colour, (depth, group) in zip(COLOURS, part.groupby("depth"), strict=False):
+            ordered = group.sort_values("eigenvalue")
+            axes.plot(ordered["eigenvalue"], ordered["half_time"], "o-", color=colour, ms=4, label=f"L = {depth}")
+        axes.set(xscale="log", yscale="log", xlabel="eigenvalue", title=attention)
+    panels[0].set_ylabel("half-learning time (steps)")
+    panels[0].legend(frameon=False)
+    return figure
+
+
+FIGURES = (
+    Figure(
+        "curves",
+        "Predicted and trained curves of linear attention",
+        "Loss of the training batch before each step (thick, centred 11-step mean) and the recursion computed from the "
+        "spectrum alone (thin). Nothing is fitted.",
+        "curves",
+        draw_curves,
+    ),
+    Figure(
+        "depth-laws",
+        "Loss against depth: linear and softmax attention on the same data",
+        "Final loss on fresh contexts, bars of two standard errors. Hollow: not converged, left out of the fit. Lines: "
+        "L_inf + c / L^alpha fitted to converged runs, with its 95 % band, where there are enough depths.",
+        "depth_laws",
+        draw_depth_laws,
+    ),
+    Figure(
+        "linear-optimum",
+        "The depth law of linear attention follows the spectrum",
+        "Converged tied linear runs at infinite context (points) on the exact tied optimum (lines); dotted, the floor "
+        "of untied gains.",
+        "linear_optimum",
+        draw_linear_optimum,
+    ),
+    Figure(
+        "half-times",
+        "When each covariance direction is half learned",
+        "Step at which a mode's squared error has fallen half of its way, against the mode's eigenvalue.",
+        "half_times",
+        draw_half_times,
+    ),
+)

@@ -1,0 +1,188 @@
+"""The report as files: one HTML page that works offline, claims.json, and every figure's table as Parquet."""
+
+from __future__ import annotations
+
+import base64
+import io
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from theory.files import atomic_path, write_text
+from theory.results import dump_json
+from validate.report.figures import FIGURES, Figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure as Canvas
+
+    from validate.claims import Claim, Verdict
+    from validate.study import Study
+
+TEMPLATES = Path(__file__).parent
+IMAGE_DPI = 144
+
+
+def write_report(
+    folder: Path,
+    study: Study,
+    runs: pd.DataFrame,
+    judged: Sequence[tuple[Claim, Verdict]],
+    fits: Sequence[Mapping[str, Any]],
+    tables: Mapping[str, pd.DataFrame],
+    command: str,
+) -> Path:
+    """Write report.html, claims.json, runs.parquet and data/NAME.parquet; return the page's path.
+
+    Parameters
+    ----------
+    folder : path
+        Where to write; created.
+    study : Study
+        The runs and their preset.
+    runs : frame
+        One row a run, with theory's optima.
+    judged : sequence of (Claim, Verdict)
+        In the order shown.
+    fits : sequence of mapping
+        Fitted depth laws, as `validate.evidence.depth_law_fits` returns them.
+    tables : mapping
+        Tables of the figures by name; a figure without its table is left out.
+    command : str
+        How to make this report again.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be written.
+    """
+    figures = []
+    for figure in FIGURES:
+        if figure.table in tables:
+            data = folder / "data" / f"{figure.table}.parquet"
+            write_frame(data, tables[figure.table])
+            figures.append(_embedded(figure, tables[figure.table], data.relative_to(folder)))
+    write_frame(folder / "runs.parquet", runs)
+    write_text(folder / "claims.json", dump_json(claims_json(study, judged, command), indent=2) + "\n")
+    page = _environment().get_template("page.html.j2")
+    return write_text(
+        folder / "report.html",
+        page.render(
+            preset=study.preset,
+            verdicts=judged,
+            fits=[_fit_row(row) for row in fits],
+            figures=figures,
+            experiments=_experiments(study, runs),
+            failures=study.failures,
+            provenance=provenance(study, runs, command),
+        ),
+    )
+
+
+def claims_json(study: Study, judged: Sequence[tuple[Claim, Verdict]], command: str) -> dict[str, Any]:
+    """Return what claims.json holds: preset, command, and each claim with its rule, verdict and numbers."""
+    return {
+        "preset": study.preset.name,
+        "command": command,
+        "claims": [{**claim.to_dict(), **verdict.to_dict()} for claim, verdict in judged],
+    }
+
+
+def write_frame(path: Path, table: pd.DataFrame) -> None:
+    """Write a frame as Parquet, atomically."""
+    with atomic_path(path) as temporary:
+        table.to_parquet(temporary, index=False)
+
+
+def image_bytes(canvas: Canvas) -> bytes:
+    """Return a figure as PNG."""
+    stream = io.BytesIO()
+    canvas.savefig(stream, format="png", dpi=IMAGE_DPI)
+    return stream.getvalue()
+
+
+def provenance(study: Study, runs: pd.DataFrame, command: str) -> dict[str, str]:
+    """Return how the report was made: command, versions, devices, arithmetic, seeds, time."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    def version_of(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "not installed"
+
+    packages = ("inverse-depth", "torch", "numpy", "numba", "lmfit")
+    facts = {
+        "command": command,
+        "versions": ", ".join(f"{name} {version_of(name)}" for name in packages)
+        + f", Python {platform.python_version()}",
+        "runs": f"{len(runs)} finished, {len(study.failures)} failed",
+    }
+    if len(runs):
+        facts |= {
+            "converged": f"{int(runs['converged'].sum())} of {len(runs)}",
+            "devices": ", ".join(sorted(runs["device"].unique())),
+            "arithmetic": ", ".join(sorted(runs["dtype"].unique())),
+            "seeds": ", ".join(str(seed) for seed in sorted(runs["seed"].unique())),
+            "training time": f"{runs['seconds'].sum():.0f} s",
+        }
+    return facts
+
+
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+
+
+def _embedded(figure: Figure, table: pd.DataFrame, data: Path) -> dict[str, str]:
+    image = base64.b64encode(image_bytes(figure.draw(table))).decode("ascii")
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "caption": figure.caption,
+        "image": image,
+        "data": data.as_posix(),
+    }
+
+
+def _fit_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a fit as the page's table shows it; a number that is not known is its reason, never 0."""
+    shown = {key: row[key] for key in ("attention", "spectrum", "depths", "status")}
+    for name in ("plateau", "coefficient", "exponent"):
+        if row["fit"] is None:
+            shown[name] = "not fitted"
+            continue
+        parameter = row["fit"].parameters[name]
+        low, high = parameter.interval
+        shown[name] = f"{parameter.value:.4g} [{_bound(low)}, {_bound(high)}]"
+    return shown
+
+
+def _bound(value: float | None) -> str:
+    return "?" if value is None or not np.isfinite(value) else f"{value:.3g}"
+
+
+def _experiments(study: Study, runs: pd.DataFrame) -> list[dict[str, Any]]:
+    shown = []
+    for experiment in study.preset.experiments:
+        chosen = runs[runs["experiment"] == experiment.name] if len(runs) else runs
+        rows = [
+            {
+                "spectrum": row["spectrum"],
+                "depth": row["depth"],
+                "attention": row["attention"],
+                "loss": f"{row['final_loss']:.5g} ± {row['standard_error']:.1g}",
+                "convergence": row["convergence"],
+                "optimizer": f"{row['optimizer']}, rate {row['learning_rate']:g}, {row['steps']} × {row['batch']}",
+                "seed": row["seed"],
+                "seconds": f"{row['seconds']:.1f}",
+                "digest": row["digest"],
+            }
+            for _, row in chosen.iterrows()
+        ]
+        shown.append({"name": experiment.name, "purpose": experiment.purpose, "runs": rows})
+    return shown

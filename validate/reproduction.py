@@ -1,0 +1,90 @@
+"""The main job: run a preset, judge every claim, write the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from theory.results import Result
+from validate.claims import Verdict, judge, register
+from validate.evidence import collect, depth_law_fits
+from validate.report.render import write_report
+from validate.study import load_preset, run_preset
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduction(Result):
+    """What the main job leaves behind.
+
+    Parameters
+    ----------
+    preset : str
+        Its name.
+    report, claims : Path
+        The page, and the verdicts as JSON.
+    verdicts : tuple of Verdict
+        One a claim.
+    failures : dict
+        Error text of the runs that failed, by digest.
+    """
+
+    preset: str
+    report: Path
+    claims: Path
+    verdicts: tuple[Verdict, ...]
+    failures: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [str(verdict) for verdict in self.verdicts]
+        lines += [f"failed run {digest}: {error}" for digest, error in self.failures.items()]
+        return "\n".join([*lines, f"report: {self.report}"])
+
+
+def reproduce(
+    preset: str | Path,
+    out: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    data: str | os.PathLike[str] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Reproduction:
+    """Run every experiment of ``preset``, judge the claims and write the report.
+
+    The same call again resumes: finished runs are read back, interrupted ones go on.
+
+    Parameters
+    ----------
+    preset : str or path
+        smoke, laptop, paper, or a TOML file.
+    out : path
+        Folder for the store of runs and the report.
+    device : str
+        ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+    data : path, optional
+        Folder with published data; without it the claim on it stays undecided.
+    say : callable, optional
+        Told one line a run.
+
+    Raises
+    ------
+    ValueError
+        For an unknown preset, device or data folder.
+    OSError
+        If ``out`` cannot be written.
+    """
+    chosen = load_preset(preset)
+    folder = Path(out)
+    published = None if data is None else Path(data)
+    if published is not None and not published.is_dir():
+        raise ValueError(f"data={str(data)!r}: must be a folder")
+    study = run_preset(chosen, folder / "store", device=device, say=say)
+    evidence, tables = collect(study, published)
+    verdicts = judge(evidence)
+    judged = list(zip(register(), verdicts, strict=True))
+    fits: list[dict[str, Any]] = depth_law_fits(evidence.runs)
+    command = f"inverse-depth reproduce --preset {preset} --out {out}" + ("" if data is None else f" --data {data}")
+    report = write_report(folder, study, evidence.runs, judged, fits, tables, command)
+    return Reproduction(chosen.name, report, folder / "claims.json", tuple(verdicts), study.failures)
