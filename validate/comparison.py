@@ -130,7 +130,7 @@ class Comparison(Result):
 
 
 def read_curve(path: str | Path) -> pd.DataFrame:
-    """Return a ``step,loss[,standard_error]`` file as a frame, sorted by step.
+    """Return a ``step,loss[,standard_error]`` file (CSV, or a run's metrics.parquet) as a frame, sorted by step.
 
     Raises
     ------
@@ -142,9 +142,15 @@ def read_curve(path: str | Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        table = pd.read_csv(path, comment="#", skipinitialspace=True)
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise ValueError(f"curve={str(path)!r}: must be a CSV file with the columns step and loss ({error})") from None
+        if Path(path).suffix == ".parquet":
+            table = pd.read_parquet(path)
+        else:
+            table = pd.read_csv(path, comment="#", skipinitialspace=True)
+    except FileNotFoundError:
+        raise
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"curve={str(path)!r}: must be a CSV or Parquet file with step and loss ({reason})") from None
     table.columns = [str(name).strip().lower() for name in table.columns]
     for name in ("step", "loss"):
         if name not in table.columns:

@@ -60,7 +60,7 @@ def test_centred_mean_is_the_brute_force_mean(rng: np.random.Generator, size: in
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must be a CSV file"),
+        ("", "must be a CSV or Parquet file"),
         ("a,b\n1,2\n", "no column 'step'"),
         ("step,loss\n", "at least one row"),
         ("step,loss\n0,1\n1,nan\n", "row 2 after the header"),

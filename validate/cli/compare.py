@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command(help=EXAMPLE)
     def compare(
-        curve: Annotated[Path, typer.Option(help="CSV with columns step and loss, perhaps standard_error.")],
+        curve: Annotated[Path, typer.Option(help="CSV (or a run's metrics.parquet) with columns step and loss.")],
         setting: options.Setting = "rrs",
         dim: options.Dim = 45,
         capacity: options.Capacity = 1.75,

@@ -1,0 +1,74 @@
+"""Presets are read strictly, spelt out completely, and run once each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from validate.study import PRESETS, expand, load_preset, run_preset
+
+TINY = """
+description = "tiny"
+[[experiment]]
+name = "linear-curves"
+purpose = "p"
+[experiment.base.task]
+context = 8
+spectrum = { kind = "power_law", dim = 3, capacity = 1.0, source = 1.0 }
+[experiment.base.training]
+optimizer = "sgd"
+learning_rate = 0.5
+batch = 16
+steps = 80
+eval_contexts = 64
+[experiment.grid]
+"model.depth" = [1, 2]
+"""
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS])
+def test_shipped_presets_are_valid(name: str) -> None:
+    preset = load_preset(name)
+    assert preset.description
+    assert len(preset.configs) == sum(len(experiment.configs) for experiment in preset.experiments)
+
+
+def test_a_grid_is_every_combination() -> None:
+    base = {"task": {"context": "inf"}, "model": {"attention": "linear"}}
+    configs = list(expand(base, {"model.depth": [1, 2], "training.seed": [0, 1, 2]}))
+    assert [(c.model.depth, c.training.seed) for c in configs] == [(d, s) for d in (1, 2) for s in (0, 1, 2)]
+    assert all(c.task is not None and c.task.context is None for c in configs)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("not toml [", "must be a TOML file"),
+        ("description = 'x'", r"at least one \[\[experiment\]\]"),
+        (TINY.replace('purpose = "p"', 'porpoise = "p"'), "must have name, purpose, base and grid only"),
+        (TINY.replace("model.depth", "model.deep"), "deep"),
+        (TINY.replace("[1, 2]", "[0]"), "model.depth=0: must be a whole number >= 1"),
+    ],
+)
+def test_a_bad_preset_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_preset(path)
+
+
+def test_unknown_preset_is_named() -> None:
+    with pytest.raises(ValueError, match="preset='huge': must be one of smoke, laptop, paper"):
+        load_preset("huge")
+
+
+def test_finished_runs_are_not_trained_again(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    preset = load_preset(tmp_path / "tiny.toml")
+    first = run_preset(preset, tmp_path / "store", device="cpu", say=lambda _: None)
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("weights.safetensors")}
+    again = run_preset(preset, tmp_path / "store", device="cpu", say=lambda _: None)
+    assert len(stamps) == 2
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
+    assert first.to_frame().equals(again.to_frame())
