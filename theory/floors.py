@@ -57,7 +57,7 @@ def tied_optimum_of(loss: QuadraticLoss, depth: int) -> Floor:
     from scipy.optimize import brentq
 
     def slope(gain: float) -> float:
-        return float(loss.gradient(tied(gain, depth)).sum())
+        return loss.tied_slope(gain, depth)
 
     low, high = 0.0, depth / float(loss.nodes.max())
     # Beyond 2 L / x_max the largest direction diverges; the slope is positive there unless it carries no signal.

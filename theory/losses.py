@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 def residual(nodes: FloatArray, gains: FloatArray) -> FloatArray:
     """Return q(x) = prod_l (1 - gamma_l x / L) at ``nodes``, shape (n,), for ``gains`` of shape (depth,)."""
-    return np.prod(1.0 - np.multiply.outer(gains / gains.size, nodes), axis=0)
+    q = np.ones_like(nodes)
+    for gain in gains / gains.size:
+        q = q * (1.0 - gain * nodes)
+    return q
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,6 +101,18 @@ class QuadraticLoss:
             pull = self._apply(self.noise, noise_response(self.nodes, gamma))
             slope = slope + 2.0 * (others / depth) @ pull
         return slope
+
+    def tied_slope(self, gain: float, depth: int) -> float:
+        """Return d loss / d gamma for one gain shared by ``depth`` layers, of the average over all draws."""
+        factor = 1.0 - gain / depth * self.nodes
+        others = factor ** (depth - 1)
+        slope = -2.0 * np.sum(self.nodes * others * self._apply(self.gram, others * factor))
+        if self.noise is not None:
+            response = np.zeros_like(factor)
+            for _ in range(depth):
+                response = gain / depth + factor * response
+            slope += 2.0 * np.sum(others * self._apply(self.noise, response))
+        return float(slope)
 
     def _gains(self, gains: npt.ArrayLike) -> FloatArray:
         gamma = vector("gains", np.atleast_1d(np.asarray(gains, dtype=np.float64)))

@@ -34,6 +34,14 @@ def test_gradient_matches_finite_differences(rng: np.random.Generator, context: 
         assert loss.gradient(gains)[layer] == pytest.approx(slope, rel=SOLVER * 1e3, abs=SOLVER)
 
 
+@pytest.mark.parametrize(("context", "label_noise"), [(None, 0.0), (9, 0.0), (9, 0.3)])
+def test_tied_slope_is_the_gradient_summed_over_layers(context: int | None, label_noise: float) -> None:
+    loss = quadratic_loss(Task(Spectrum.power_law(6, 1.2, 0.7), "rrs", context, label_noise), 4, samples=60)
+    for gain in (0.0, 0.7, 3.0):
+        expected = loss.gradient([gain] * 4).sum()
+        assert loss.tied_slope(gain, 4) == pytest.approx(expected, rel=ROUNDOFF)
+
+
 def test_more_layers_than_the_nodes_carry_are_refused() -> None:
     loss = quadratic_loss(Task(Spectrum.isotropic(3), "iso", 8), 2, samples=50)
     with pytest.raises(ValueError, match="gains has 3 layers: must be at most 2"):

@@ -27,7 +27,7 @@ eval_contexts = 64
 """
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS])
+@pytest.mark.parametrize("name", list(PRESETS))
 def test_shipped_presets_are_valid(name: str) -> None:
     preset = load_preset(name)
     assert preset.description
