@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +47,8 @@ def reproduce(
     out: str | os.PathLike[str],
     *,
     device: str = "auto",
+    workers: int = 1,
     data: str | os.PathLike[str] | None = None,
-    say: Callable[[str], None] | None = None,
 ) -> Reproduction:
     """Run every experiment of ``preset``, judge the claims and write the report.
 
@@ -63,10 +62,10 @@ def reproduce(
         Folder for the store of runs and the report.
     device : str
         ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+    workers : int
+        Local processes; 1 trains in this process.
     data : path, optional
         Folder with published data; without it the claim on it stays undecided.
-    say : callable, optional
-        Told one line a run.
 
     Raises
     ------
@@ -80,7 +79,7 @@ def reproduce(
     published = None if data is None else Path(data)
     if published is not None and not published.is_dir():
         raise ValueError(f"data={str(data)!r}: must be a folder")
-    study = run_preset(chosen, folder / "store", device=device, say=say)
+    study = run_preset(chosen, folder / "store", device=device, workers=workers)
     evidence, tables = collect(study, published)
     verdicts = judge(evidence)
     judged = list(zip(register(), verdicts, strict=True))

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from theory.checks import reject
-from theory.results import dump_json
+from theory.checks import integer, reject
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from sim.config import RunConfig
+    from sim.grid import Plan
+    from sim.runs import Runs
     from sim.store import Run
     from validate.comparison import Comparison
 
@@ -32,13 +31,13 @@ class Experiment:
     ----------
     name, purpose : str
         As the report shows them.
-    configs : tuple of RunConfig
-        The grid, spelt out.
+    plans : tuple of Plan
+        The grid, spelt out, as a sweep runs it.
     """
 
     name: str
     purpose: str
-    configs: tuple[RunConfig, ...]
+    plans: tuple[Plan, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +57,9 @@ class Preset:
     experiments: tuple[Experiment, ...]
 
     @property
-    def configs(self) -> list[RunConfig]:
+    def plans(self) -> list[Plan]:
         """All runs, each once."""
-        unique = {config.digest: config for experiment in self.experiments for config in experiment.configs}
+        unique = {plan.digest: plan for experiment in self.experiments for plan in experiment.plans}
         return list(unique.values())
 
 
@@ -91,38 +90,16 @@ def load_preset(name: str | Path) -> Preset:
 
 
 def _experiment(table: Mapping[str, Any], path: Path) -> Experiment:
+    from sim.grid import plan_runs
+
     unknown = set(table) - {"name", "purpose", "base", "grid"}
     if unknown or "name" not in table or "base" not in table:
         raise ValueError(f"preset={str(path)!r}: an experiment must have name, purpose, base and grid only")
-    return Experiment(str(table["name"]), str(table.get("purpose", "")), tuple(expand(table["base"], table["grid"])))
-
-
-def expand(base: Mapping[str, Any], grid: Mapping[str, list[Any]]) -> Iterator[RunConfig]:
-    """Yield the config of every combination of the grid's values, the last key fastest.
-
-    Parameters
-    ----------
-    base : mapping
-        Sections of a run's config; ``context = "inf"`` is the population.
-    grid : mapping
-        Lists of values by dotted field name, such as ``"model.depth"``.
-
-    Raises
-    ------
-    ValueError
-        If a field is unknown or a value not allowed.
-    """
-    from sim.config import RunConfig
-
-    for values in itertools.product(*grid.values()):
-        fields: dict[str, dict[str, Any]] = {section: dict(table) for section, table in base.items()}
-        for path, value in zip(grid, values, strict=True):
-            section, _, leaf = path.partition(".")
-            fields.setdefault(section, {})[leaf] = value
-        task = fields.get("task")
-        if task is not None and task.get("context") == "inf":
-            task["context"] = None
-        yield RunConfig.from_dict(fields)
+    plans = plan_runs({"base": table["base"], "grid": table.get("grid", {})})
+    refused = [plan.error for plan in plans if plan.config is None]
+    if refused:
+        raise ValueError(f"preset={str(path)!r}, experiment {table['name']!r}: {refused[0]}")
+    return Experiment(str(table["name"]), str(table.get("purpose", "")), tuple(plans))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -133,40 +110,32 @@ class Study:
     ----------
     preset : Preset
         What was asked.
-    store : Path
-        One folder a run, named by the digest of its config.
-    failures : dict
-        Error text of the runs that failed, by digest.
+    known : sim.runs.Runs
+        What the store holds of it.
     """
 
     preset: Preset
-    store: Path
-    failures: dict[str, str]
+    known: Runs
 
-    def run(self, config: RunConfig) -> Run:
-        """Return a finished run from the store."""
-        from sim.store import read_run
-
-        return read_run(self.store / config.digest)
+    @property
+    def failures(self) -> dict[str, str]:
+        """Error text of the runs that failed or are damaged, by digest."""
+        return {record.digest: record.error for record in self.known.records if record.status in ("failed", "damaged")}
 
     def runs(self, experiment: str) -> list[Run]:
         """Return the finished runs of an experiment in the order of its grid; empty if the preset has no such."""
+        finished = {record.digest for record in self.known.records if record.status == "finished"}
         for candidate in self.preset.experiments:
             if candidate.name == experiment:
-                return [self.run(config) for config in candidate.configs if config.digest not in self.failures]
+                return [self.known.read(plan.digest) for plan in candidate.plans if plan.digest in finished]
         return []
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a run: experiment, config fields, losses, convergence, theory's floors, time, device."""
+        """Return one row a run: experiment, config fields, losses, convergence, time, device."""
         import pandas as pd
 
-        rows = []
-        for experiment in self.preset.experiments:
-            for config in experiment.configs:
-                if config.digest in self.failures:
-                    continue
-                rows.append({"experiment": experiment.name, **run_row(self.run(config))})
-        return pd.DataFrame(rows)
+        names = [experiment.name for experiment in self.preset.experiments]
+        return pd.DataFrame([{"experiment": name, **run_row(run)} for name in names for run in self.runs(name)])
 
 
 def run_row(run: Run) -> dict[str, Any]:
@@ -246,7 +215,7 @@ def compare_with_theory(run: Run) -> Comparison:
     )
 
 
-def run_preset(preset: Preset, store: Path, *, device: str = "auto", say: Callable[[str], None] | None = None) -> Study:
+def run_preset(preset: Preset, store: Path, *, device: str = "auto", workers: int = 1) -> Study:
     """Train every run of ``preset`` that ``store`` does not hold yet; the same call again resumes.
 
     Parameters
@@ -254,11 +223,11 @@ def run_preset(preset: Preset, store: Path, *, device: str = "auto", say: Callab
     preset : Preset
         What to run.
     store : path
-        One folder a run, named by its digest.
+        One folder a run.
     device : str
         ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-    say : callable, optional
-        Told one line a run; stderr if omitted.
+    workers : int
+        Local processes; 1 trains in this process.
 
     Raises
     ------
@@ -268,30 +237,11 @@ def run_preset(preset: Preset, store: Path, *, device: str = "auto", say: Callab
         If the store cannot be written.
     """
     from sim.devices import choose_device
-    from sim.training import train
+    from sim.executors import InProcess, LocalProcesses
+    from sim.sweep import run_sweep
+    from sim.sweep_progress import default_sweep_progress
 
-    tell = say or (lambda text: print(text, file=sys.stderr, flush=True))
     choose_device(device)
-    store.mkdir(parents=True, exist_ok=True)
-    failures: dict[str, str] = {}
-    configs = preset.configs
-    for number, config in enumerate(configs, start=1):
-        try:
-            run = train(config, device=device, out=store / config.digest)
-        except (RuntimeError, ValueError) as error:
-            failures[config.digest] = f"{type(error).__name__}: {error}"
-            tell(f"[{number}/{len(configs)}] {config.digest} failed: {error}")
-            continue
-        tell(f"[{number}/{len(configs)}] {run} ({run.seconds:.1f} s)")
-    return Study(preset, store, failures)
-
-
-def write_runs(study: Study, folder: Path) -> Path:
-    """Write the study's table as runs.parquet and the failures as failures.json; return the table's path."""
-    from theory.files import atomic_path, write_text
-
-    path = folder / "runs.parquet"
-    with atomic_path(path) as temporary:
-        study.to_frame().to_parquet(temporary, index=False)
-    write_text(folder / "failures.json", dump_json(study.failures, indent=2) + "\n")
-    return path
+    executor = InProcess() if integer("workers", workers) == 1 else LocalProcesses(workers)
+    known = run_sweep(preset.plans, store, executor=executor, device=device, progress=default_sweep_progress())
+    return Study(preset, known)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from theory.checks import integer
 from validate.cli import options
 
 EXAMPLE = """
@@ -27,12 +29,14 @@ def register(app: typer.Typer) -> None:
         out: Annotated[Path, typer.Option(help="Folder for runs and report.")],
         preset: Annotated[str, typer.Option(help="smoke, laptop, paper, or a TOML file.")] = "smoke",
         device: Annotated[str, typer.Option(help="auto (CUDA where there is one), cpu, cuda or cuda:N.")] = "auto",
+        workers: Annotated[int, typer.Option(help="Local processes; 0: one a CPU core.")] = 0,
         data: Annotated[Path | None, typer.Option(help="Folder with the published data, if it is at hand.")] = None,
         as_json: options.AsJson = False,
     ) -> None:
+        integer("workers", workers, minimum=0)
         from validate.reproduction import reproduce as run_all
 
-        result = run_all(preset, out, device=device, data=data)
+        result = run_all(preset, out, device=device, workers=workers or os.cpu_count() or 1, data=data)
         typer.echo(result.to_json() if as_json else str(result))
         if result.failures:
             raise typer.Exit(EXIT_FAILED_RUNS)
