@@ -107,9 +107,9 @@ def _inverse_depth_on(group: pd.DataFrame) -> dict[str, Any]:
     exponent = free.parameters["exponent"]
     low, high = exponent.interval
     scores = {fit.law: fit.aicc for fit in rank_laws(*data, standard_error=error)}
-    finite = {law: score for law, score in scores.items() if score is not None and np.isfinite(score)}
+    finite = {law: score for law, score in scores.items() if np.isfinite(score)}
     lead = finite["inverse-depth"] - min(finite.values()) if "inverse-depth" in finite else float("nan")
-    known = all(bound is not None and np.isfinite(bound) for bound in (low, high))
+    known = not (np.isnan(low) or np.isnan(high))
     reason = f"alpha = {exponent.value:.3f} [{_number(low)}, {_number(high)}], inverse depth {lead:.1f} behind in AICc"
     if known and (not low <= 1 <= high or lead > 10):
         state = "fails"
@@ -200,8 +200,7 @@ def residual(evidence: Evidence) -> Verdict:
     if gap <= 0:
         verdict = NOT_SUPPORTED
     else:
-        bounds = (low, high, identical.interval[0])
-        apart = all(bound is not None for bound in bounds) and low <= 1 <= high < identical.interval[0]
+        apart = low <= 1 <= high < identical.interval[0]
         verdict = SUPPORTED if apart else UNDECIDED
     return Verdict("", verdict, gap, reason)
 
@@ -236,5 +235,5 @@ def _keyed(values: dict[Any, float]) -> dict[str, float]:
     return {", ".join(str(part) for part in key): value for key, value in values.items()}
 
 
-def _number(value: float | None) -> str:
-    return "?" if value is None or not np.isfinite(value) else f"{value:.2f}"
+def _number(value: float) -> str:
+    return "?" if np.isnan(value) else f"{value:.2f}"

@@ -117,24 +117,32 @@ def _curves(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
 def depth_law_fits(runs: pd.DataFrame) -> list[dict[str, Any]]:
     """Return one row a spectrum and attention: the fitted power law with intervals, or why there is none.
 
-    Only converged runs are data points, and fewer than five depths are not fitted: three parameters need more.
+    Converged runs are the data points. Where they cover fewer than five depths, three parameters cannot be judged by
+    them: all runs are fitted then, and the row says that the fit is provisional; claims never use it.
     """
-    from validate import fit_depth_law
+    from validate import FitError, fit_depth_law
 
     rows = []
     for (attention, spectrum), group in _groups(runs):
-        good = group[group["converged"] & group["final_loss"].notna()]
-        row: dict[str, Any] = {"attention": attention, "spectrum": spectrum, "depths": int(good["depth"].nunique())}
-        if row["depths"] < FEWEST_DEPTHS:
-            row |= {"fit": None, "status": f"{row['depths']} converged depths: {FEWEST_DEPTHS} are needed for a fit."}
-        else:
+        finished = group[group["final_loss"].notna()]
+        good = finished[finished["converged"]]
+        depths = int(good["depth"].nunique())
+        provisional = depths < FEWEST_DEPTHS
+        chosen = finished if provisional else good
+        row: dict[str, Any] = {"attention": attention, "spectrum": spectrum, "depths": depths, "fit": None}
+        try:
             fit = fit_depth_law(
-                good["depth"].to_numpy(dtype=float),
-                good["final_loss"].to_numpy(dtype=float),
+                chosen["depth"].to_numpy(dtype=float),
+                chosen["final_loss"].to_numpy(dtype=float),
                 law="power",
-                standard_error=good["standard_error"].to_numpy(dtype=float),
+                standard_error=chosen["standard_error"].to_numpy(dtype=float),
             )
             row |= {"fit": fit, "status": fit.status}
+        except FitError as error:
+            row["status"] = str(error)
+        if provisional:
+            note = f"Provisional: {depths} converged depths, {FEWEST_DEPTHS} are needed; all {len(chosen)} runs fitted."
+            row["status"] = f"{note} {row['status']}"
         rows.append(row)
     return rows
 
@@ -156,7 +164,7 @@ def _depth_laws(runs: pd.DataFrame) -> pd.DataFrame:
         points = group[["depth", "final_loss", "standard_error", "converged"]].rename(columns={"final_loss": "loss"})
         parts.append(points.assign(attention=attention, spectrum=spectrum))
         fit = fits[(attention, spectrum)]
-        if fit is not None:
+        if fit is not None and fit.answered:
             depth = np.geomspace(points["depth"].min(), points["depth"].max(), DRAWN_POINTS)
             band = fit.predict(depth)
             drawn = {"depth": depth, "fitted": band.loss, "low": band.low, "high": band.high}
@@ -211,16 +219,11 @@ def _published(folder: Path) -> pd.DataFrame:
 
 def _language_models(path: Path) -> dict[str, Any]:
     """Return the depth exponent of the language-model table, with its interval."""
-    from validate import fit_table
+    from validate import fit_table, read_table
 
-    fit = fit_table(
-        path,
-        depth="n_layers",
-        width="d_model",
-        tokens="num_tokens",
-        loss="loss",
-        max_loss=LARGEST_CHINCHILLA_LOSS,
-    )
+    columns = {"depth": "n_layers", "width": "d_model", "tokens": "num_tokens"}
+    report = fit_table(read_table(path), columns, "loss", max_loss=LARGEST_CHINCHILLA_LOSS)
+    fit = report.best
     exponent = fit.parameters["depth_exponent"]
     low, high = exponent.interval
     return {"name": "depth exponent", "value": exponent.value, "low": low, "high": high, "expected": 1.0}

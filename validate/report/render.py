@@ -153,8 +153,8 @@ def _fit_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a fit as the page's table shows it; a number that is not known is its reason, never 0."""
     shown = {key: row[key] for key in ("attention", "spectrum", "depths", "status")}
     for name in ("plateau", "coefficient", "exponent"):
-        if row["fit"] is None:
-            shown[name] = "not fitted"
+        if row["fit"] is None or not row["fit"].answered:
+            shown[name] = "none"
             continue
         parameter = row["fit"].parameters[name]
         low, high = parameter.interval
@@ -162,8 +162,8 @@ def _fit_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _bound(value: float | None) -> str:
-    return "?" if value is None or not np.isfinite(value) else f"{value:.3g}"
+def _bound(value: float) -> str:
+    return "?" if np.isnan(value) else f"{value:.3g}"
 
 
 def _experiments(study: Study, runs: pd.DataFrame) -> list[dict[str, Any]]:
