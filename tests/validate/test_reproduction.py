@@ -1,0 +1,89 @@
+"""The main job on a tiny preset, end to end: every claim judged, one offline page, data beside it, and it resumes."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pandas as pd
+import pytest
+
+from validate.claims import VERDICTS, register
+from validate.reproduction import Reproduction, reproduce
+
+TINY = """
+description = "tiny"
+[[experiment]]
+name = "linear-curves"
+purpose = "curves"
+[experiment.base.task]
+context = 16
+spectrum = { kind = "power_law", dim = 4, capacity = 1.0, source = 1.0 }
+[experiment.base.training]
+optimizer = "sgd"
+learning_rate = 1.0
+batch = 256
+steps = 120
+eval_contexts = 256
+[experiment.grid]
+"model.depth" = [1, 2]
+
+[[experiment]]
+name = "depth-softmax"
+purpose = "depths"
+[experiment.base.task]
+context = 4
+[experiment.base.model]
+attention = "softmax"
+[experiment.base.training]
+learning_rate = 0.05
+batch = 32
+steps = 80
+eval_contexts = 256
+[experiment.grid]
+"task.spectrum" = [{ kind = "isotropic", dim = 2 }]
+"model.depth" = [1, 2, 3, 4, 6]
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+    folder = tmp_path_factory.mktemp("reproduction")
+    (folder / "tiny.toml").write_text(TINY)
+    return reproduce(folder / "tiny.toml", folder / "out", device="cpu")
+
+
+def test_every_claim_has_a_verdict_and_its_rule(made: Reproduction) -> None:
+    claims = json.loads(made.claims.read_text())["claims"]
+    assert [claim["id"] for claim in claims] == [claim.id for claim in register()]
+    assert all(claim["verdict"] in VERDICTS and claim["reason"] and claim["rule"] for claim in claims)
+    assert [claim["verdict"] for claim in claims] == [verdict.verdict for verdict in made.verdicts]
+
+
+def test_the_page_works_offline_and_names_every_run(made: Reproduction) -> None:
+    page = made.report.read_text()
+    assert not re.search(r"""(src|href)=["']?https?:|@import|<script""", page)
+    runs = pd.read_parquet(made.report.parent / "runs.parquet")
+    assert len(runs) == 7
+    assert all(digest in page for digest in runs["digest"])
+    assert page.count("data:image/png;base64,") == 2
+
+
+def test_figures_have_their_data_beside_them(made: Reproduction) -> None:
+    curves = pd.read_parquet(made.report.parent / "data" / "curves.parquet")
+    assert set(curves["depth"]) == {1, 2}
+    laws = pd.read_parquet(made.report.parent / "data" / "depth_laws.parquet")
+    assert sorted(laws.loc[laws["loss"].notna(), "depth"]) == [1, 2, 3, 4, 6]
+
+
+def test_trained_curves_follow_the_prediction(made: Reproduction) -> None:
+    (verdict,) = [verdict for verdict in made.verdicts if verdict.claim == "C0"]
+    assert verdict.verdict == "supported", verdict.reason
+
+
+def test_the_same_call_again_trains_nothing_and_judges_the_same(made: Reproduction) -> None:
+    out = made.report.parent
+    stamps = {path: path.stat().st_mtime_ns for path in (out / "store").rglob("weights.safetensors")}
+    again = reproduce(out.parent / "tiny.toml", out, device="cpu")
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
+    assert again.verdicts == made.verdicts
