@@ -22,7 +22,7 @@ spectrum = { kind = "power_law", dim = 4, capacity = 1.0, source = 1.0 }
 [experiment.base.training]
 optimizer = "sgd"
 learning_rate = 1.0
-batch = 256
+batch = 4096
 steps = 120
 eval_contexts = 256
 [experiment.grid]
