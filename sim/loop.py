@@ -19,6 +19,9 @@ from sim.models.base import Model, Weights
 from sim.optim import Optimizer
 from sim.randomness import Source
 
+# Shown the weights, stacked over runs, as they are after so many updates.
+Watch = Callable[[int, Model, Weights], None]
+
 
 class TrainingLoop:
     """Runs that differ only in seed and learning rate, trained as one stacked program.
@@ -33,10 +36,16 @@ class TrainingLoop:
         As in :func:`sim.train`.
     say : callable, optional
         Told what the reader should know; a ``RuntimeWarning`` if omitted.
+    watch : callable, optional
+        Shown step, model and weights whenever a snapshot is taken; must leave them as they are.
     """
 
     def __init__(
-        self, configs: Sequence[RunConfig], device: str = "auto", say: Callable[[str], None] | None = None
+        self,
+        configs: Sequence[RunConfig],
+        device: str = "auto",
+        say: Callable[[str], None] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.configs = list(configs)
         self.config = self.configs[0]
@@ -45,6 +54,7 @@ class TrainingLoop:
             keep_freed_memory()
         self.notes: list[str] = []
         self._say_aloud = say
+        self._watch = watch
         training = self.config.training
         self.steps = training.steps
         self.dtype: torch.dtype = getattr(torch, training.dtype)
@@ -87,6 +97,8 @@ class TrainingLoop:
             batch = self.model.draw(self.data, self.config.training.batch)
             if self.step in self._keep:
                 self.snapshots[self.step] = {name: value.clone() for name, value in self.weights.items()}
+                if self._watch is not None:
+                    self._watch(self.step, self.model, self.snapshots[self.step])
             if self.step == self.steps:
                 self.history[:, self.step] = self._in_parts(batch, gradient=False)[0].mean(1)
             else:

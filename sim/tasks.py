@@ -60,11 +60,14 @@ class Tokens(Batch):
         y = w·x + noise of the context tokens.
     targets : Tensor (R, B, Q)
         w·x of the query tokens, without noise.
+    rotation : Tensor (R, B, D, D) or None
+        O, None for the identity. Models do not see it; probes do.
     """
 
     covariates: Tensor
     labels: Tensor
     targets: Tensor
+    rotation: Tensor | None = None
 
 
 class ContextSampler:
@@ -126,7 +129,7 @@ class ContextSampler:
         labels = clean[..., :context]
         if self.config.label_noise:
             labels = labels + self.config.label_noise**0.5 * source.normal(batch, context)
-        return Tokens(x, labels, clean[..., context:])
+        return Tokens(x, labels, clean[..., context:], rotation)
 
     def _coefficients(self, source: Source, batch: int) -> Tensor:
         draw = source.normal if self.config.coefficients == "normal" else source.signs

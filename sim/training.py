@@ -19,7 +19,7 @@ from sim import store
 from sim.config import RunConfig
 from sim.convergence import Convergence, judge_convergence
 from sim.devices import choose_device, describe_device
-from sim.loop import TrainingLoop, tf32
+from sim.loop import TrainingLoop, Watch, tf32
 from sim.models.base import Weights
 from sim.optim import TAIL_SHARE
 from sim.progress import SECONDS_BETWEEN_UPDATES, Progress
@@ -39,6 +39,7 @@ def train(
     resume: bool = True,
     progress: Progress | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    watch: Watch | None = None,
 ) -> Run:
     """Train one model and evaluate it on fresh contexts.
 
@@ -56,6 +57,9 @@ def train(
         Told of every few steps.
     checkpoint_seconds : float
         Time between checkpoints.
+    watch : callable, optional
+        Shown step, model and weights at the steps of ``training.snapshots``, such as :class:`sim.probes.LiveProbes`. A
+        resumed run shows only what is still to come.
 
     Raises
     ------
@@ -73,6 +77,7 @@ def train(
         resume=resume,
         progress=progress,
         checkpoint_seconds=checkpoint_seconds,
+        watch=watch,
     )[0]
 
 
@@ -84,6 +89,7 @@ def train_many(
     resume: bool = True,
     progress: Progress | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    watch: Watch | None = None,
 ) -> list[Run]:
     """Train runs that differ only in seed and learning rate as one stacked program.
 
@@ -110,7 +116,7 @@ def train_many(
     groups = [[i] for i in left] if configs[0].training.is_second_order else [left] if left else []
     for members in groups:
         own = [configs[i] for i in members]
-        group = _Group(own, [folders[i] for i in members], device, progress, checkpoint_seconds)
+        group = _Group(own, [folders[i] for i in members], device, progress, checkpoint_seconds, watch)
         done |= dict(zip(members, group.run(), strict=True))
     return [done[i] for i in range(len(configs))]
 
@@ -130,12 +136,13 @@ class _Group:
         device: str,
         progress: Progress | None,
         checkpoint_seconds: float,
+        watch: Watch | None,
     ) -> None:
         self.configs, self.folders = configs, folders
         self.progress = progress
         self.checkpoint_seconds = checkpoint_seconds
         self._last_told = time.monotonic()
-        self.loop = TrainingLoop(configs, device, None if progress is None else progress.note)
+        self.loop = TrainingLoop(configs, device, None if progress is None else progress.note, watch)
 
     def run(self) -> list[Run]:
         """Train from where the folders stand to the end; evaluate; write."""
