@@ -291,21 +291,20 @@ class LiveProbes:
 
     def __init__(self, settings: ProbeSettings | None = None) -> None:
         self.settings = settings or ProbeSettings()
-        self._seen: list[tuple[Model, list[list[Probes]]]] = []
+        self.probes: list[list[Probes]] = []
 
     def __call__(self, step: int, model: Model, weights: Weights) -> None:
         """Probe every run of ``weights`` after ``step`` updates."""
         device = choose_device(self.settings.device)
         runs = len(next(iter(weights.values())))
-        if not self._seen or self._seen[-1][0] is not model:
-            self._seen.append((model, [[] for _ in range(runs)]))
-        for run, kept in enumerate(self._seen[-1][1]):
+        self.probes = self.probes or [[] for _ in range(runs)]
+        for run, kept in enumerate(self.probes):
             own = {name: value[run : run + 1].to(device, torch.float64) for name, value in weights.items()}
             kept.append(_probe(model.config, own, self.settings, step, device))
 
     def history(self, run: int = 0) -> ProbeHistory:
-        """Return what was seen of one of the runs, in the order in which they were given to ``train_many``."""
-        return history([kept for _, group in self._seen for kept in group][run])
+        """Return what was seen of one of the runs that trained together."""
+        return history(self.probes[run])
 
 
 @torch.no_grad()
