@@ -73,3 +73,27 @@ def test_seed_decides_the_draws() -> None:
     task = Task(Spectrum.isotropic(3), "iso", 4)
     first, again, other = (wishart_loss(task, 2, samples=50, seed=seed).value([1, 1]) for seed in (1, 1, 2))
     assert first == again != other
+
+
+@pytest.mark.parametrize(("dim", "context"), [(1, 1), (4, 3), (6, 40)])
+def test_one_layer_is_exact_by_the_known_moments(dim: int, context: int) -> None:
+    task = Task(Spectrum.power_law(dim, 1.0, 0.8), "rrs", context)
+    lam, signal = task.spectrum.eigenvalues, task.spectrum.signal
+    for gain in (0.3, 2.0):
+        second = np.sum(lam**2 * signal) * (1 + 1 / context)
+        second += np.sum(signal) * np.sum(lam**2) / context
+        expected = 1 - 2 * gain * np.sum(lam * signal) + gain**2 * second
+        loss = wishart_loss(task, 1, samples=200, seed=4)
+        assert loss.value([gain]) == pytest.approx(expected, rel=ROUNDOFF_LONG)
+        assert loss.standard_error([gain]) <= ROUNDOFF_LONG
+
+
+def test_known_moments_lower_the_error_and_keep_the_mean() -> None:
+    task = Task(Spectrum.power_law(10, 1.2, 0.7), "rrs", 15)
+    gains = np.full(4, 1.5)
+    steered = wishart_loss(task, 4, samples=1000, seed=5)
+    plain = [wishart_loss(task, 4, samples=99, seed=seed) for seed in range(60, 90)]
+    error = plain[0].standard_error(gains) * np.sqrt(99 / 1000)
+    assert steered.standard_error(gains) < error
+    mean, spread = np.mean([loss.value(gains) for loss in plain]), np.std([loss.value(gains) for loss in plain], ddof=1)
+    assert abs(steered.value(gains) - mean) <= sampling(np.hypot(steered.standard_error(gains), spread / np.sqrt(30)))
