@@ -11,8 +11,8 @@ A polynomial of degree <= L is fixed by its values at L + 1 nodes, so all draws 
 The averages tr(Omega S^i Lambda S^j) of low degree are known exactly (``theory.wishart``), so what the draws get wrong
 in them is regressed out of everything else: one layer becomes exact, deeper ones gain a factor 1.3 to 40 in variance at
 the tied optimum and thousands early in training. Antithetic draws (the other tail of each chi-square, the other sign of
-each normal) gain tens in mid-training but little or nothing at the optimum, and are not used (``benchmarks/variance.py``
-measures both).
+each normal) gain tens in mid-training but little or nothing at the optimum, and are not used
+(``benchmarks/variance.py`` measures both).
 """
 
 from __future__ import annotations
