@@ -23,7 +23,7 @@ Gradient = Callable[..., tuple[Array, ...]]
 # Exponents outside this range cannot be told from a constant (below) or from a step at the smallest depth (above).
 EXPONENT_RANGE = (1e-3, 20.0)
 # Layers whose errors correlate more than this are one layer at every depth a table can hold.
-LARGEST_CORRELATION = 0.999
+LARGEST_CORRELATION = 0.99
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,25 @@ import numpy.typing as npt
 from theory.checks import FloatArray, choice, integer, real
 from theory.depth_laws import DEPTH_LAWS, DepthLaw, additive_law, depth_law
 from validate.fit_checks import check_columns, monotony, refuse_collinear, too_few
-from validate.fit_engine import RESIDUALS, ROBUST_LOSSES, ROUNDING_RESIDUAL, FitProblem, Optima, minimise
+from validate.fit_engine import (
+    FLAT_DECREMENT,
+    NEWTON_STEPS,
+    RESIDUALS,
+    ROBUST_LOSSES,
+    ROUNDING_RESIDUAL,
+    FitProblem,
+    Optima,
+    minimise,
+)
 from validate.fit_intervals import Interval, asymptotic_intervals, covariance, noise_scale, profile_intervals
 from validate.fit_result import FitResult
 from validate.fit_summary import criteria, describe, left_out_error, no_answer
 
 INTERVALS = ("profile", "bootstrap", "asymptotic", "none")
 # Costs within this relative distance of the best are the same optimum.
-AGREEMENT = 1e-7
+AGREEMENT = 1e-6
+# The starts are followed until a step lowers the cost by less than this share; the best is then polished and proven.
+ROUGH = 1e-9
 # A robust cost is first minimised with its bend this many times wider, where it has few local minima.
 WIDER = 30.0
 
@@ -316,8 +327,9 @@ def _global_minimum(
     points[:, held] = fixed_point[held]
     if problem.robust != "linear":
         wide = replace(problem, robust_scale=WIDER * problem.robust_scale)
-        points = minimise(wide, points, weights=weights, held=held, polish=False).points
-    rough = minimise(problem, points, weights=weights, held=held, polish=problem.rows <= 2000)
+        points = minimise(wide, points, weights=weights, held=held, polish=False, settle=ROUGH).points
+    # A Huber cost with few rows inside its bend has curvature that only Newton steps see.
+    rough = minimise(problem, points, weights=weights, held=held, polish=problem.robust == "huber", settle=ROUGH)
     order = np.argsort(rough.costs)
     best = _proven(problem, rough.points[order[:1]], held, weights)
     limit = best.costs[0] * (1.0 + AGREEMENT) + 1e-24 * problem.rows
@@ -333,6 +345,9 @@ def _proven(problem: FitProblem, start: FloatArray, held: np.ndarray, weights: F
     both = minimise(problem, np.stack([start[0], point]), weights=weights, held=held)
     best = int(np.argmin(both.costs))
     if not both.converged[best]:
+        both = minimise(problem, both.points[[best]], weights=weights, held=held, newton_steps=20 * NEWTON_STEPS)
+        best = 0
+    if both.decrements[best] > FLAT_DECREMENT and not both.converged[best]:
         raise FitError(
             f"law={problem.law.name!r} did not converge: a Newton step would still lower the objective by "
             f"{both.decrements[best]:.1e} of itself; more starts or fewer free parameters may help"

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from theory.checks import FloatArray, choice
 from theory.depth_laws import DepthLaw
 from validate.fit_engine import FitProblem
 
-# A rise of the depth means by this many standard errors is a rise.
-RISE = 3.0
+# A rise of the depth means is one where noise would make it once in this many tables.
+RISE_CHANCE = 1e-3
 # Without known noise, a rise by this share of the whole fall is one that a reader must know about.
 RISE_SHARE = 0.1
 # Columns whose logarithms are this close to proportional are one column.
@@ -177,6 +178,10 @@ def monotony(problem: FitProblem, weights: FloatArray) -> Monotony:
     if sigma is None and freedom >= levels.size:
         errors = means * np.sqrt(within / freedom / counts)
     noisy = bool(np.all(np.isfinite(errors)))
+    pairs = levels.size * (levels.size - 1) / 2
+    most = (
+        stats.norm.isf(RISE_CHANCE / pairs) if sigma is not None else stats.t.isf(RISE_CHANCE / pairs, max(freedom, 1))
+    )
     log_depth = np.log(levels) - np.log(levels).mean()
     trend = float(np.sum(log_depth * means) / np.sum(log_depth**2))
     if trend >= 0:
@@ -191,7 +196,7 @@ def monotony(problem: FitProblem, weights: FloatArray) -> Monotony:
     text = f"loss rises from {means[before]:.4g} at depth {levels[before]:g} to {means[place]:.4g} at {levels[place]:g}"
     if noisy:
         reach = float(np.hypot(errors[place], errors[before]))
-        rising = bool(rises[place] > RISE * reach)
+        rising = bool(rises[place] > most * reach)
         return Monotony(rising, False, f"No such law: {text}, {rises[place] / max(reach, 1e-300):.1f} standard errors.")
     doubtful = bool(rises[place] > RISE_SHARE * fall)
     return Monotony(False, doubtful, f"Not monotone: {text}, {100 * rises[place] / fall:.0f} % of the whole fall.")

@@ -20,6 +20,8 @@ ROBUST_LOSSES = ("linear", "soft_l1", "huber")
 
 # A fit has converged when a Newton step would lower the cost by less than this share of it.
 DECREMENT = 1e-12
+# Where a flat valley keeps rounding above that, this is accepted: it moves no parameter by 1e-3 standard errors.
+FLAT_DECREMENT = 1e-10
 # A cost whose residuals are rounding (about 1e-14 a row) cannot be lowered further.
 ROUNDING_RESIDUAL = 1e-14
 # Steps of the two phases.
@@ -27,6 +29,10 @@ GAUSS_NEWTON_STEPS = 60
 NEWTON_STEPS = 25
 # exp of more than this, squared and multiplied, leaves what double precision holds.
 LARGEST_LOG = 200.0
+# Distance from an end of the domain, on the search scale, below which a parameter that descends to it rests on it.
+TOUCHING = 1e-7
+# No step is longer than this on the search scale.
+LONGEST_STEP = 1e6
 # Residuals as large as this are as good as infinite.
 LARGEST_RESIDUAL = 1e100
 # Relative step of the difference of gradients that gives the Hessian.
@@ -55,6 +61,8 @@ class FitProblem:
         Domain of the parameters on their search scale, (k,).
     pulled
         Whether the last row pulls with a plain square, whatever the robust cost of the others.
+    logarithmic
+        Which parameters are searched on the log scale, (k,).
     """
 
     law: DepthLaw
@@ -67,10 +75,15 @@ class FitProblem:
     lower: FloatArray = field(default_factory=lambda: np.empty(0))
     upper: FloatArray = field(default_factory=lambda: np.empty(0))
     pulled: bool = False
+    logarithmic: np.ndarray = field(init=False, repr=False)
+    _log_losses: FloatArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         choice("residuals", self.residuals, RESIDUALS)
         choice("robust", self.robust, ROBUST_LOSSES)
+        logs = np.log(self.loss_values) if self.residuals == "log" else np.empty(0)
+        object.__setattr__(self, "_log_losses", logs)
+        object.__setattr__(self, "logarithmic", np.array([p.scale == "log" for p in self.law.parameters]))
         if not self.lower.size:
             low, high = search_domain(self.law)
             object.__setattr__(self, "lower", low)
@@ -86,11 +99,6 @@ class FitProblem:
         """Square of a residual as large as the data, in units of its standard error."""
         size = 1.0 if self.residuals == "log" else float(np.max(np.abs(self.loss_values)))
         return size**2 if self.sigma is None else (size / float(np.min(self.sigma))) ** 2
-
-    @property
-    def logarithmic(self) -> np.ndarray:
-        """Which parameters are searched on the log scale, (k,)."""
-        return np.array([parameter.scale == "log" for parameter in self.law.parameters])
 
     def natural(self, points: FloatArray) -> FloatArray:
         """Return parameters from their search scale."""
@@ -113,32 +121,44 @@ class FitProblem:
 
     def predicted(self, points: FloatArray) -> FloatArray:
         """Return the law at ``points`` (B, k) for every row, (B, n)."""
-        values = self.natural(points)
-        columns = [self.columns[name] for name in self.law.variables]
-        out = self.law.function(*columns, *(values[:, [index]] for index in range(values.shape[1])))
+        out = self.law.function(*self._arguments(self.natural(points)))
         return np.broadcast_to(out, (len(points), self.rows))
 
     def residual(self, points: FloatArray) -> FloatArray:
         """Return the residuals, prediction minus data, (B, n); infinite where a log residual is undefined."""
-        predicted = self.predicted(points)
-        if self.residuals == "log":
-            with np.errstate(divide="ignore", invalid="ignore"):
-                out = np.where(predicted > 0, np.log(predicted) - np.log(self.loss_values), np.inf)
-        else:
-            out = predicted - self.loss_values
-        return out if self.sigma is None else out / self.sigma
+        return self._residual_of(self.predicted(points))
 
     def jacobian(self, points: FloatArray) -> FloatArray:
         """Return the derivatives of the residuals with respect to the searched parameters, (B, n, k)."""
+        return self.linearised(points)[1]
+
+    def linearised(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the residuals, (B, n), and their derivatives with respect to the searched parameters, (B, n, k)."""
         values = self.natural(points)
-        columns = [self.columns[name] for name in self.law.variables]
-        parts = self.law.gradient(*columns, *(values[:, [index]] for index in range(values.shape[1])))
+        arguments = self._arguments(values)
         shape = (len(points), self.rows)
-        out = np.stack([np.broadcast_to(part, shape) for part in parts], axis=-1)
-        out = out * np.where(self.logarithmic, values, 1.0)[:, None, :]
+        predicted = np.broadcast_to(self.law.function(*arguments), shape)
+        out = np.empty((*shape, points.shape[1]))
+        for index, part in enumerate(self.law.gradient(*arguments)):
+            out[:, :, index] = part
+        out *= np.where(self.logarithmic, values, 1.0)[:, None, :]
         if self.residuals == "log":
-            out = out / self.predicted(points)[:, :, None]
-        return out if self.sigma is None else out / self.sigma[..., None]
+            out /= predicted[:, :, None]
+        if self.sigma is not None:
+            out /= self.sigma[..., None]
+        return self._residual_of(predicted), out
+
+    def _arguments(self, values: FloatArray) -> list[FloatArray]:
+        columns = [self.columns[name] for name in self.law.variables]
+        return columns + [values[:, index, None] for index in range(values.shape[1])]
+
+    def _residual_of(self, predicted: FloatArray) -> FloatArray:
+        if self.residuals == "log":
+            with np.errstate(divide="ignore", invalid="ignore"):
+                out = np.where(predicted > 0, np.log(predicted) - self._log_losses, np.inf)
+        else:
+            out = predicted - self.loss_values
+        return out if self.sigma is None else out / self.sigma
 
     def row_costs(self, residual: FloatArray) -> FloatArray:
         """Return ``s^2 rho((r/s)^2) / 2`` for each residual."""
@@ -188,20 +208,22 @@ class FitProblem:
 
     def gradient(self, points: FloatArray, weights: FloatArray) -> FloatArray:
         """Return the derivatives of the cost with respect to the searched parameters, (B, k)."""
-        psi = self.influence(self.residual(points))[0]
-        return np.einsum("bn,bnk->bk", weights * psi, self.jacobian(points))
+        residual, jacobian = self.linearised(points)
+        return _gradient(weights * self.influence(residual)[0], jacobian)
 
     def hessian(self, points: FloatArray, weights: FloatArray) -> FloatArray:
         """Return the second derivatives of the cost, from central differences of its gradient, (B, k, k)."""
         batch, count = points.shape
         steps = HESSIAN_STEP * np.maximum(np.abs(points), 1e-3)
-        out = np.empty((batch, count, count))
+        above, below = np.minimum(points + steps, self.upper), np.maximum(points - steps, self.lower)
+        out = np.zeros((batch, count, count))
         for index in range(count):
-            shift = np.zeros_like(points)
-            shift[:, index] = steps[:, index]
+            width = above[:, [index]] - below[:, [index]]
+            one, two = points.copy(), points.copy()
+            one[:, index], two[:, index] = above[:, index], below[:, index]
             with np.errstate(invalid="ignore"):
-                difference = self.gradient(points + shift, weights) - self.gradient(points - shift, weights)
-            out[:, index, :] = difference / (2.0 * steps[:, [index]])
+                difference = self.gradient(one, weights) - self.gradient(two, weights)
+                out[:, index, :] = difference / np.where(width > 0, width, np.inf)
         return 0.5 * (out + np.swapaxes(out, 1, 2))
 
 
@@ -241,6 +263,8 @@ def minimise(
     weights: FloatArray | None = None,
     held: np.ndarray | None = None,
     polish: bool = True,
+    settle: float = 1e-15,
+    newton_steps: int = NEWTON_STEPS,
 ) -> Optima:
     """Return the local minimum that each start leads to.
 
@@ -254,15 +278,19 @@ def minimise(
         Which parameters stay where they start, (k,) or (B, k); none if ``None``.
     polish
         Whether Newton steps on the exact Hessian follow.
+    settle
+        A fit stops when a step lowers its cost by less than this share of it.
+    newton_steps
+        Most Newton steps.
     """
     points = np.clip(np.array(starts, dtype=float, ndmin=2), problem.lower, problem.upper)
     batch = len(points)
     row_weights = np.broadcast_to(np.ones(problem.rows) if weights is None else weights, (batch, problem.rows))
     fixed = np.broadcast_to(np.zeros(points.shape[1], dtype=bool) if held is None else held, points.shape)
-    points, costs = _descend(problem, points, row_weights, fixed, exact=False, limit=GAUSS_NEWTON_STEPS)
+    points, costs = _descend(problem, points, row_weights, fixed, exact=False, limit=GAUSS_NEWTON_STEPS, settle=settle)
     if polish:
-        points, costs = _descend(problem, points, row_weights, fixed, exact=True, limit=NEWTON_STEPS)
-    decrements = _decrements(problem, points, costs, row_weights, fixed)
+        points, costs = _descend(problem, points, row_weights, fixed, exact=True, limit=newton_steps, settle=settle)
+    points, costs, decrements = _settled(problem, points, costs, row_weights, fixed)
     floor = 0.5 * ROUNDING_RESIDUAL**2 * np.sum(row_weights, axis=-1) * problem.unit
     return Optima(points, costs, decrements, (decrements < DECREMENT) | (costs <= floor))
 
@@ -274,16 +302,31 @@ def _frozen(problem: FitProblem, points: FloatArray, gradient: FloatArray, fixed
     return fixed | at_lower | at_upper
 
 
-def _curvature(problem: FitProblem, points: FloatArray, weights: FloatArray, *, exact: bool) -> FloatArray:
-    jacobian = problem.jacobian(points)
-    reweighting = weights * problem.influence(problem.residual(points))[2]
-    normal = np.swapaxes(jacobian, 1, 2) @ (reweighting[:, :, None] * jacobian)
+def _snapped(problem: FitProblem, points: FloatArray, gradient: FloatArray, fixed: np.ndarray) -> FloatArray:
+    """Return the points with parameters moved onto an end of their domain that they all but touch and descend to."""
+    low = ~fixed & (points - problem.lower < TOUCHING) & (gradient > 0)
+    high = ~fixed & (problem.upper - points < TOUCHING) & (gradient < 0)
+    return np.where(low, problem.lower, np.where(high, problem.upper, points))
+
+
+def _gradient(pull: FloatArray, jacobian: FloatArray) -> FloatArray:
+    return (pull[:, None, :] @ jacobian)[:, 0, :]
+
+
+def _quadratic(
+    problem: FitProblem, points: FloatArray, weights: FloatArray, *, exact: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Return the gradient (B, k) and the curvature (B, k, k): exact, or that of the reweighted normal equations."""
+    residual, jacobian = problem.linearised(points)
+    psi, _, reweighting = problem.influence(residual)
+    gradient = _gradient(weights * psi, jacobian)
+    normal = np.swapaxes(jacobian, 1, 2) @ ((weights * reweighting)[:, :, None] * jacobian)
     if not exact:
-        return normal
+        return gradient, normal
     hessian = problem.hessian(points, weights)
     # Next to where the law is undefined the differences are too: the normal equations stand in.
     defined = np.all(np.isfinite(hessian), axis=(1, 2))
-    return np.where(defined[:, None, None], hessian, normal)
+    return gradient, np.where(defined[:, None, None], hessian, normal)
 
 
 def _steps(curvature: FloatArray, gradient: FloatArray, frozen: np.ndarray, damping: FloatArray) -> FloatArray:
@@ -297,8 +340,10 @@ def _steps(curvature: FloatArray, gradient: FloatArray, frozen: np.ndarray, damp
     values, vectors = np.linalg.eigh(matrix + np.eye(matrix.shape[1]) * frozen[:, None, :])
     # A negative curvature is turned round, so that the step goes down; a vanishing one is left to the damping.
     values = np.maximum(np.abs(values), 1e-14) + damping[:, None]
-    along = np.einsum("bkj,bk->bj", vectors, np.where(free, gradient, 0.0) / scale) / values
-    return np.where(free, -np.einsum("bkj,bj->bk", vectors, along) / scale, 0.0)
+    with np.errstate(over="ignore"):
+        along = np.einsum("bkj,bk->bj", vectors, np.where(free, gradient, 0.0) / scale) / values
+        step = np.where(free, -np.einsum("bkj,bj->bk", vectors, along) / scale, 0.0)
+    return np.nan_to_num(np.clip(step, -LONGEST_STEP, LONGEST_STEP))
 
 
 def _descend(
@@ -309,6 +354,7 @@ def _descend(
     *,
     exact: bool,
     limit: int,
+    settle: float,
 ) -> tuple[FloatArray, FloatArray]:
     points = points.copy()
     costs = problem.cost(points, weights)
@@ -320,45 +366,52 @@ def _descend(
             break
         part = _batch(problem, rows)
         here, weight = points[rows], weights[rows]
-        gradient = part.gradient(here, weight)
+        gradient, curvature = _quadratic(part, here, weight, exact=exact)
+        here = _snapped(problem, here, gradient, fixed[rows])
         frozen = _frozen(problem, here, gradient, fixed[rows])
-        curvature = _curvature(part, here, weight, exact=exact)
-        settled = np.zeros(rows.size, dtype=bool)
-        waiting = np.ones(rows.size, dtype=bool)
+        whole = _steps(curvature, gradient, frozen, damping[rows])
+        settled = -0.5 * np.einsum("bk,bk->b", gradient, whole) <= settle * costs[rows]
+        waiting = np.flatnonzero(~settled)
         # Shorter steps until the cost falls; a fit whose cost no step lowers has settled.
-        for _ in range(12):
-            trial = np.clip(here + _steps(curvature, gradient, frozen, damping[rows]), problem.lower, problem.upper)
-            cost = part.cost(trial, weight)
-            better = waiting & (cost < costs[rows])
-            gain = costs[rows] - cost
-            chosen = rows[better]
-            points[chosen], costs[chosen] = trial[better], cost[better]
-            settled[better] = gain[better] <= 1e-15 * np.abs(costs[chosen])
-            damping[chosen] = damping[chosen] / 8.0
-            damping[damping < 1e-12] = 0.0
-            waiting &= ~better
-            if not waiting.any():
+        for attempt in range(12):
+            if not waiting.size:
                 break
-            stuck = rows[waiting]
-            damping[stuck] = np.maximum(damping[stuck] * 8.0, 1e-6)
-        active[rows[settled | waiting]] = False
+            index = rows[waiting]
+            step = whole[waiting]
+            if attempt:
+                step = _steps(curvature[waiting], gradient[waiting], frozen[waiting], damping[index])
+            trial = np.clip(here[waiting] + step, problem.lower, problem.upper)
+            cost = _batch(part, waiting).cost(trial, weight[waiting])
+            gain = costs[index] - cost
+            better = gain > 0
+            chosen = index[better]
+            points[chosen], costs[chosen] = trial[better], cost[better]
+            settled[waiting[better]] = gain[better] <= settle * costs[chosen]
+            damping[chosen] = np.where(damping[chosen] < 1e-11, 0.0, damping[chosen] / 8.0)
+            waiting = waiting[~better]
+            damping[rows[waiting]] = np.maximum(damping[rows[waiting]] * 8.0, 1e-6)
+        settled[waiting] = True
+        active[rows[settled]] = False
     return points, costs
 
 
-def _decrements(
+def _settled(
     problem: FitProblem, points: FloatArray, costs: FloatArray, weights: FloatArray, fixed: np.ndarray
-) -> FloatArray:
-    out = np.full(len(points), np.inf)
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the points resting on the ends that they touch, their costs, and what a Newton step would still gain."""
+    points, costs, decrements = points.copy(), costs.copy(), np.full(len(points), np.inf)
     rows = np.flatnonzero(np.isfinite(costs))
     if not rows.size:
-        return out
-    part, points, weights, costs = _batch(problem, rows), points[rows], weights[rows], costs[rows]
-    gradient = part.gradient(points, weights)
-    frozen = _frozen(part, points, gradient, fixed[rows])
-    step = _steps(_curvature(part, points, weights, exact=True), gradient, frozen, np.full(rows.size, 1e-12))
+        return points, costs, decrements
+    part, weight = _batch(problem, rows), weights[rows]
+    points[rows] = _snapped(part, points[rows], part.gradient(points[rows], weight), fixed[rows])
+    costs[rows] = part.cost(points[rows], weight)
+    gradient, curvature = _quadratic(part, points[rows], weight, exact=True)
+    frozen = _frozen(part, points[rows], gradient, fixed[rows])
+    step = _steps(curvature, gradient, frozen, np.full(rows.size, 1e-12))
     gain = 0.5 * np.abs(np.einsum("bk,bk->b", gradient, step))
-    out[rows] = np.where(gain == 0, 0.0, gain / np.maximum(costs, 1e-300))
-    return out
+    decrements[rows] = np.where(gain == 0, 0.0, gain / np.maximum(costs[rows], 1e-300))
+    return points, costs, decrements
 
 
 def _batch(problem: FitProblem, rows: np.ndarray) -> FitProblem:

@@ -14,6 +14,8 @@ from validate.fit_engine import ROUNDING_RESIDUAL, FitProblem, Optima, minimise
 LONGEST_LOG = 25.0
 ROOT_STEPS = 40
 ROOT_TOLERANCE = 1e-5
+# Relative to the cost: far below the root's tolerance times any rise that a level asks for.
+PROFILE_SETTLE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,7 @@ def _held_minimum(
         weights=weights,
         held=np.concatenate([hold] * len(tries)),
         polish=problem.robust == "huber",
+        settle=PROFILE_SETTLE,
     )
     costs = found.costs.reshape(len(tries), rows.size)
     best = np.argmin(costs, axis=0) * rows.size + np.arange(rows.size)
