@@ -10,13 +10,14 @@ import numpy as np
 from theory.checks import reject
 from validate.claims import Evidence
 from validate.decisions import FEWEST_DEPTHS
-from validate.study import Study, compare_with_theory
+from validate.study import Study, compare_with_theory, spectrum_label
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # Points of a drawn curve or law: enough to look smooth.
 DRAWN_POINTS = 200
+PROBE_CONTEXTS = 64
 DEPTH_EXPERIMENTS = ("depth-linear", "depth-softmax")
 # What C7 asks of the published training curves, on every step of the range.
 PUBLISHED_STEPS = (1, 2990)
@@ -49,22 +50,79 @@ def collect(study: Study, data: Path | None = None) -> tuple[Evidence, Tables]:
 
     runs = _with_optima(study.to_frame())
     summary, points = _curves(study)
-    empty = pd.DataFrame()
+    half_times, focus, layers = probe_tables(study)
     evidence = Evidence(
         runs=runs,
         curves=summary,
-        half_times=empty,
-        focus=empty,
-        layers=empty,
-        published=_published(data) if data is not None else empty,
+        half_times=half_times,
+        focus=focus,
+        layers=layers,
+        published=_published(data) if data is not None else pd.DataFrame(),
     )
     tables = {
         "curves": points,
         "depth_laws": _depth_laws(runs),
         "linear_optimum": _linear_optimum(runs),
-        "half_times": evidence.half_times,
+        "half_times": half_times,
+        "layers": layers,
+        "focus": focus,
     }
     return evidence, {name: table for name, table in tables.items() if len(table)}
+
+
+def probe_tables(study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return half-learning times, focus, and losses predicted from layer errors, of the depth experiments.
+
+    The layer-error matrix C of a run of depth L >= 2 predicts the loss of the next deeper run on the same spectrum,
+    shared + specific / L': a prediction for a model trained at another depth. Only converged runs take part.
+    """
+    import pandas as pd
+
+    from sim import ProbeSettings, probe_run, probe_training
+
+    half_times: list[dict[str, Any]] = []
+    focus: list[dict[str, Any]] = []
+    layers: list[dict[str, Any]] = []
+    settings = ProbeSettings(contexts=PROBE_CONTEXTS)
+    for experiment in DEPTH_EXPERIMENTS:
+        # (spectrum, seed) -> the last shallower run's depth, shared and specific error
+        shallower: dict[tuple[str, int], tuple[int, float, float]] = {}
+        for run in sorted(study.runs(experiment), key=lambda run: run.config.model.depth):
+            config = run.config
+            label = {
+                "attention": config.model.attention,
+                "spectrum": spectrum_label(config),
+                "depth": config.model.depth,
+                "seed": config.training.seed,
+            }
+            if run.snapshots:
+                history = probe_training(run, settings)
+                modes = zip(history.probes[0].eigenvalues, history.half_time, strict=True)
+                for mode, (eigenvalue, time) in enumerate(modes, start=1):
+                    steps = time / config.training.learning_rate
+                    half_times.append({**label, "mode": mode, "eigenvalue": eigenvalue, "half_time": steps})
+            if experiment != "depth-softmax" or not run.converged:
+                continue
+            final = probe_run(run, settings)
+            others = _mean_overlap(final.overlap)
+            for layer, participation in enumerate(final.participation.mean(axis=1), start=1):
+                row = {"layer": layer, "context": config.task.context if config.task else None, "overlap": others}
+                focus.append({**label, **row, "participation": float(participation)})
+            key = (str(label["spectrum"]), config.training.seed)
+            if key in shallower:
+                depth, shared, specific = shallower[key]
+                predicted = shared + specific / config.model.depth
+                layers.append({**label, "from_depth": depth, "predicted": predicted, "observed": run.final_loss})
+            if config.model.depth >= 2:
+                shallower[key] = (config.model.depth, final.shared, final.specific)
+    return pd.DataFrame(half_times), pd.DataFrame(focus), pd.DataFrame(layers)
+
+
+def _mean_overlap(overlap: np.ndarray) -> float:
+    """Return the mean overlap of different layers, NaN with a single one."""
+    depth = len(overlap)
+    pairs = overlap[~np.eye(depth, dtype=bool)]
+    return float(pairs.mean()) if pairs.size else float("nan")
 
 
 def _with_optima(runs: pd.DataFrame) -> pd.DataFrame:

@@ -151,6 +151,37 @@ def draw_half_times(table: pd.DataFrame) -> Canvas:
     return figure
 
 
+def draw_layer_errors(table: pd.DataFrame) -> Canvas:
+    """Draw observed losses against those predicted from another depth's layer errors: spectrum, predicted, observed."""
+    figure = new_canvas(4.4, 4.0)
+    axes = figure.add_subplot()
+    for colour, (spectrum, group) in zip(COLOURS, table.groupby("spectrum"), strict=False):
+        axes.plot(group["predicted"], group["observed"], "o", color=colour, label=str(spectrum))
+    values = table[["predicted", "observed"]].to_numpy(dtype=float)
+    ends = [values.min(), values.max()]
+    axes.plot(ends, ends, "k--", lw=0.8)
+    axes.set(xlabel="predicted: shared + specific / L", ylabel="observed loss")
+    axes.legend(frameon=False)
+    return figure
+
+
+def draw_focus(table: pd.DataFrame) -> Canvas:
+    """Draw the participation number of each layer as a share of the context: spectrum, depth, layer, participation."""
+    spectra = table["spectrum"].unique()
+    figure = new_canvas(3.6 * len(spectra), 3.4)
+    panels = figure.subplots(1, len(spectra), squeeze=False, sharey=True)[0]
+    for axes, spectrum in zip(panels, spectra, strict=True):
+        part = table[table["spectrum"] == spectrum]
+        for colour, (depth, group) in zip(COLOURS, part.groupby("depth"), strict=False):
+            mean = group.groupby("layer")[["participation", "context"]].mean()
+            share = mean["participation"] / mean["context"]
+            axes.plot(mean.index / depth, share, "o-", color=colour, ms=4, label=f"L = {depth}")
+        axes.set(xlabel="layer / L", title=str(spectrum), ylim=(0, 1.02))
+    panels[0].set_ylabel("participation / context")
+    panels[0].legend(frameon=False, fontsize="small")
+    return figure
+
+
 FIGURES = (
     Figure(
         "curves",
@@ -182,5 +213,21 @@ FIGURES = (
         "Step at which a mode's squared error has fallen half of its way, against the mode's eigenvalue.",
         "half_times",
         draw_half_times,
+    ),
+    Figure(
+        "focus",
+        "How many tokens each layer attends to",
+        "Participation number of the softmax attention over the context length: 1 is even attention, 1/P a single "
+        "token. Converged runs.",
+        "focus",
+        draw_focus,
+    ),
+    Figure(
+        "layer-errors",
+        "Does the error of single layers predict the loss at another depth?",
+        "The layer-error matrix of a run predicts the loss of the next deeper run as shared + specific / L. On the "
+        "dashed line the central-limit picture is exact.",
+        "layers",
+        draw_layer_errors,
     ),
 )
