@@ -76,7 +76,7 @@ class Outcome:
         The run.
     status : {"finished", "failed", "busy", "full", "refused"}
         ``busy``: another process holds it. ``full``: the store takes no more; the run resumes once it does.
-        ``refused``: this machine has other code, or does not see the store.
+        ``refused``: this machine has other code, no such device, or does not see the store.
     error : str
         Why it failed or was refused, or what the disk said.
     final_loss, standard_error, seconds : float
@@ -114,6 +114,8 @@ def run_job(job: Job, told: Told | None = None) -> list[Outcome]:
     KeyboardInterrupt
         After Ctrl-C, once a checkpoint is written.
     """
+    from sim.devices import choose_device
+
     place = Path(job.store)
     if job.code_version != code_version():
         text = f"{socket.gethostname()} has code version {code_version()}, the sweep {job.code_version}: install one"
@@ -121,13 +123,20 @@ def run_job(job: Job, told: Told | None = None) -> list[Outcome]:
     if not (place / runs.MARKER).exists():
         text = f"{socket.gethostname()} does not see the store {place}: it must lie on a shared file system"
         return [Outcome(digest, "refused", text) for digest in job.runs]
-    with _THREADS.set_to(job.threads), runs.held(place, list(job.runs)) as mine:
-        outcomes = [Outcome(digest, "busy") for digest in job.runs if digest not in mine]
-        done = [digest for digest in mine if store.is_done(place / digest)]
-        outcomes += [Outcome(digest, "finished", trained=False) for digest in done]
-        left = [digest for digest in mine if digest not in done]
-        outcomes += _attempt(place, job.only(left), told) if left else []
-    return outcomes
+    try:
+        choose_device(job.device)
+    except ValueError as error:
+        return [Outcome(digest, "refused", str(error)) for digest in job.runs]
+    try:
+        with _THREADS.set_to(job.threads), runs.held(place, list(job.runs)) as mine:
+            outcomes = [Outcome(digest, "busy") for digest in job.runs if digest not in mine]
+            done = [digest for digest in mine if store.is_done(place / digest)]
+            outcomes += [Outcome(digest, "finished", trained=False) for digest in done]
+            left = [digest for digest in mine if digest not in done]
+            outcomes += _attempt(place, job.only(left), told) if left else []
+            return outcomes
+    except OSError as error:  # the locks cannot be written
+        return [Outcome(digest, "full", _full_text(error)) for digest in job.runs]
 
 
 def run_fields(fields: dict[str, Any]) -> list[dict[str, Any]]:

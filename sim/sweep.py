@@ -67,7 +67,8 @@ def run_sweep(
     Raises
     ------
     ValueError
-        If the folder is no store, or one of another format; if a worker has other code, or does not see the store.
+        If the folder is no store, or one of another format; if a worker has other code, no such
+        device, or does not see the store.
     StoreFull
         If the disk is full.
     OSError

@@ -327,6 +327,36 @@ def test_a_full_disk_is_no_failure_of_the_run(tmp_path, monkeypatch):
     assert numbers(place) == numbers(right)
 
 
+def test_a_store_whose_locks_cannot_be_written_stops_the_sweep(tmp_path, monkeypatch):
+    place = tmp_path / "s"
+    sweep(plans(depths=(1,)), place)
+
+    def refuse(*arguments):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(runs, "held", refuse)
+    with pytest.raises(StoreFull, match="Permission denied"):
+        sweep(plans(), place)
+    assert runs.load(place).counts()["failed"] == 0
+
+
+def test_a_device_that_is_not_there_is_no_failure_of_a_run(tmp_path):
+    with pytest.raises(ValueError, match="device='cuda:99'"):
+        run_sweep(plans(), tmp_path / "s", device="cuda:99")
+    assert runs.load(tmp_path / "s").counts()["failed"] == 0
+
+
+def test_what_a_run_noted_is_in_the_frame(tmp_path):
+    planned = plans(depths=(1,), seeds=1)
+    own = tmp_path / "s" / planned[0].digest
+    sweep(planned, tmp_path / "s")
+    (own / store.DONE).unlink()
+    store.write_checkpoint(own, 5, {"history": torch.zeros(5)}, {"digest": "x"})
+    os.truncate(store.checkpoints(own)[0], 40)
+    (note,) = sweep(planned, tmp_path / "s").to_frame()["notes"]
+    assert "checkpoint-000000000005.safetensors cannot be read" in note
+
+
 def test_full_disks_are_recognised_in_every_library():
     from safetensors import SafetensorError
 

@@ -128,6 +128,19 @@ def alive(pid):
         return False
 
 
+@pytest.mark.slow
+def test_two_commands_on_one_store_share_the_runs(tmp_path):
+    text = document(100, (1, 2), 4)
+    path, place = toml(tmp_path, text), tmp_path / "s"
+    processes = [start(path, place, "--workers", "1"), start(path, place, "--workers", "2")]
+    told = [process.communicate(timeout=180) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], told
+    assert all("8 finished" in output for output, _ in told)
+    trained = [line.split()[1] for _, errors in told for line in errors.splitlines() if ": loss " in line]
+    assert len(trained) == len(set(trained)) == 8
+    assert numbers(place) == undisturbed(plans(100, (1, 2), 4), tmp_path / "right")
+
+
 @pytest.mark.parametrize(("workers", "number"), [("1", signal.SIGINT), ("2", signal.SIGTERM)])
 def test_interrupts_leave_checkpoints_and_status_130(workers, number, tmp_path):
     text = document(100_000, (2,), 3, batch=8)
