@@ -10,6 +10,7 @@ from typing import Any
 
 # Public name -> module that defines it; imported on first use, so that `import theory` stays fast.
 _HOME = {
+    "BatchNoise": "theory.batch_noise",
     "Crossovers": "theory.asymptotics",
     "DEPTH_LAWS": "theory.depth_laws",
     "DepthLaw": "theory.depth_laws",

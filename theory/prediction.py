@@ -52,7 +52,7 @@ class Prediction(Result):
         What the solver says.
     notes : dict
         What else was found, such as ``tie_break``, ``half_times``, ``drop_times``, ``plateaus``, ``validity`` and
-        ``missing`` and ``rare_contexts`` (the size of what a large-size limit leaves out, and where that may be all),
+        ``batch_noise``, ``missing`` and ``rare_contexts`` (the size of what a large-size limit leaves out, and where that may be all),
         ``largest_stable_learning_rate``.
     """
 
@@ -138,6 +138,7 @@ def predict(
     start: str = "zero",
     start_size: float = 1e-3,
     half_times: bool = False,
+    batch: int | None = None,
 ) -> Prediction:
     """Return the predicted loss of the reduced linear model along training.
 
@@ -172,6 +173,9 @@ def predict(
     start_size : float
     half_times : bool
         Add when each mode is half learned (tied flow from zero) to ``notes``.
+    batch : int, optional
+        With ``sgd`` from zero at full width, settings rrs and iso: add what batches of this many contexts add to the
+        mean loss, to first order, to ``notes`` (``theory.batch_noise``).
 
     Raises
     ------
@@ -199,6 +203,12 @@ def predict(
 
         found = mode_half_times(task, depth, samples=samples, seed=seed)
         notes["half_times"] = {"time": found.time, "order": found.order + 1, "source": found.source}
+    if batch is not None:
+        from theory.batch_noise import batch_noise
+
+        if method != "sgd" or untied or width is not None:
+            raise ValueError(f"batch={batch}: must go with the method 'sgd', tied gains from zero and full width")
+        notes["batch_noise"] = batch_noise(task, depth, rate, batch, at, seed=seed).correction
     return Prediction(
         task=task,
         depth=depth,

@@ -53,6 +53,9 @@ def register(app: typer.Typer) -> None:
             str, typer.Option(help="zero, or a product of small factors: merged key-query, or separate heads.")
         ] = "zero",
         start_size: Annotated[float, typer.Option(help="Size of the small factors.")] = 1e-3,
+        batch: Annotated[
+            int | None, typer.Option(help="Contexts a step: add the first correction of batch noise, with sgd.")
+        ] = None,
         half_times: Annotated[bool, typer.Option("--half-times", help="Add when each mode is half learned.")] = False,
         seed: options.Seed = 0,
         as_json: options.AsJson = False,
@@ -85,6 +88,7 @@ def register(app: typer.Typer) -> None:
             start=start,
             start_size=start_size,
             half_times=half_times,
+            batch=batch,
         )
         if plot is not None:
             save_figure(result.plot(), plot)

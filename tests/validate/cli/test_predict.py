@@ -90,6 +90,14 @@ def test_notes_say_when_layers_separate_and_modes_are_learned(capsys: pytest.Cap
     assert found["half_times"]["order"] == list(range(1, 9))
 
 
+def test_batch_noise_is_added_to_the_mean_curve(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--dim", "5", "--depth", "2", "--context", "20", "--method", "sgd", "--steps-at", "0,5,20"]
+    small = answer(capsys, *arguments, "--batch", "10")["batch_noise"]
+    large = answer(capsys, *arguments, "--batch", "100")["batch_noise"]
+    np.testing.assert_allclose(small, 10 * np.array(large), rtol=ROUNDOFF_LONG)
+    assert small[0] == 0
+
+
 def test_small_starts_pass_their_plateaus(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--setting", "fs", "--dim", "3", "--capacity", "1", "--depth", "1", "--context", "40"]
     heads = answer(capsys, *arguments, "--start", "heads", "--start-size", "1e-3", "--times", "1e-3,1e15")
@@ -115,6 +123,7 @@ def test_small_starts_pass_their_plateaus(capsys: pytest.CaptureFixture[str]) ->
         (["--deterministic", "--width", "3", "--context", "5"], "context"),
         (["--untied", "--break-size", "-1"], "break_size"),
         (["--method", "sgd", "--times", "1"], "times"),
+        (["--batch", "8"], "batch"),
     ],
 )
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
