@@ -51,9 +51,9 @@ class Prediction(Result):
     status : str
         What the solver says.
     notes : dict
-        What else was found, such as ``tie_break``, ``half_times``, ``drop_times``, ``plateaus``, ``validity`` and
-        ``batch_noise``, ``missing`` and ``rare_contexts`` (the size of what a large-size limit leaves out, and where that may be all),
-        ``largest_stable_learning_rate``.
+        What else was found: ``tie_break``, ``half_times``, ``drop_times``, ``plateaus``, ``batch_noise``,
+        ``largest_stable_learning_rate``; ``validity``, ``missing`` and ``rare_contexts`` say what a large-size limit
+        leaves out.
     """
 
     task: Task
