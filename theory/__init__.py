@@ -77,6 +77,15 @@ _HOME = {
     "untied_mode_flow": "theory.fixed_basis",
     "width_depth_time_split": "theory.allocation",
     "width_law": "theory.asymptotics",
+    "ar1_loss": "theory.ensembles",
+    "best_weights": "theory.ensembles",
+    "effective_layers": "theory.ensembles",
+    "ensemble_loss": "theory.ensembles",
+    "exchangeable_loss": "theory.ensembles",
+    "readout_expansion": "theory.ensembles",
+    "readout_law": "theory.ensembles",
+    "softmax_curvature": "theory.ensembles",
+    "stationary_loss": "theory.ensembles",
 }
 
 __all__ = sorted(_HOME)

@@ -25,6 +25,10 @@ _HOME: dict[str, str] = {
     "read_table": "validate.tables",
     "compare_curve": "validate.comparison",
     "read_curve": "validate.comparison",
+    "LayerQuantity": "validate.layers",
+    "LayerStatistics": "validate.layers",
+    "layer_errors": "validate.layers",
+    "layer_statistics": "validate.layers",
 }
 
 __all__ = sorted(_HOME)
