@@ -154,12 +154,15 @@ def haar(gaussian: Tensor) -> Tensor:
     """
     lower = gaussian.tril()
     first = gaussian.diagonal(dim1=-2, dim2=-1)  # (..., D): leading entry of each reflected vector
-    signed_norm = lower.square().sum(-2).sqrt().copysign(first)
-    pivot = first + signed_norm
-    scales = pivot / signed_norm
+    sign = torch.ones_like(first).copysign(first)
+    norm = lower.square().sum(-2).sqrt()
+    # A vector of norm zero, which float32 draws about once in 10^7, has no reflection: it is left as it is.
+    reflected = norm > 0
+    pivot = torch.where(reflected, first + norm * sign, 1.0)
+    scales = torch.where(reflected, pivot / (norm * sign), 0.0)
     product = torch.linalg.householder_product(lower / pivot[..., None, :], scales)
-    # R's diagonal is -signed_norm; Haar measure needs it positive (Mezzadri, Notices AMS 54, 2007).
-    return product * -signed_norm.sign()[..., None, :]
+    # R's diagonal is -sign * norm; Haar measure needs it positive (Mezzadri, Notices AMS 54, 2007).
+    return product * -sign[..., None, :]
 
 
 def bartlett(source: Source, gaussian: Tensor, context: int) -> Tensor:

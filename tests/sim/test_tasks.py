@@ -5,7 +5,7 @@ import torch
 from sim.config import SpectrumConfig, TaskConfig
 from sim.randomness import Source
 from sim.tasks import ContextSampler, haar
-from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, sampling
+from tests.tolerances import ROUNDOFF, ROUNDOFF_FLOAT32, ROUNDOFF_LONG, sampling
 
 CPU = torch.device("cpu")
 SPECTRUM = SpectrumConfig("power_law", dim=6, capacity=1.0, source=0.8)
@@ -121,3 +121,14 @@ def test_a_batch_splits_without_losing_a_context():
     moments = sampler.moments(source, 5).split(2)
     assert [piece.noise for piece in moments] == [None, None]
     assert sum(piece.task.shape[1] for piece in moments) == 5
+
+
+def test_haar_survives_gaussian_vectors_of_norm_zero():
+    gaussian = torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(3))
+    gaussian[0, 3, 3] = 0.0
+    gaussian[1, 3, 3] = 1e-30  # its square underflows
+    gaussian[2, :, 0] = 0.0
+    rotation = haar(gaussian)
+    torch.testing.assert_close(
+        rotation @ rotation.mT, torch.eye(4).expand(3, 4, 4), rtol=ROUNDOFF_FLOAT32, atol=ROUNDOFF_FLOAT32
+    )
