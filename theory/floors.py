@@ -15,8 +15,8 @@ from theory.losses import QuadraticLoss, jackknife_error, quadratic_loss, tied
 from theory.results import Result
 from theory.task import Task
 
-# Points of the search grid over the gain; the loss is a smooth polynomial, unimodal in practice.
-SEARCH_POINTS = 400
+# Points of a measure closer than this, relatively, are one to the recurrence of its polynomials.
+SAME_POINT = 1e-10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +137,7 @@ def _christoffel(loss: QuadraticLoss, depth: int) -> Floor:
         return Floor(0.0, 0.0, tuple(float(gain) for gain in gains))
     diagonal, off_diagonal = jacobi_matrix(loss.nodes[carried], weights[carried], depth)
     gains = depth / eigvalsh_tridiagonal(diagonal, off_diagonal)
+    gains = np.concatenate([gains, np.zeros(depth - gains.size)])
     return Floor(_christoffel_function(loss, depth), 0.0, tuple(float(gain) for gain in gains[::-1]))
 
 
@@ -144,10 +145,19 @@ def _christoffel_function(loss: QuadraticLoss, depth: int) -> float:
     """Return 1 / sum_(j<=L) p_j(0)^2 from the recurrence of the orthonormal polynomials.
 
     The loss of the gains themselves will not do: where large eigenvalues stand apart, q must vanish on them more
-    exactly than rounded gains can make it, and the product over layers magnifies the rest without bound.
+    exactly than rounded gains can make it, and the product over layers magnifies the rest without bound. Where the
+    recurrence ends early, only its few points carry weight to within rounding: q vanishes on them, and what the other
+    modes hold is the floor.
     """
+    from scipy.linalg import eigvalsh_tridiagonal
+
     carried = loss.gram > 0
     diagonal, off_diagonal = jacobi_matrix(loss.nodes[carried], loss.gram[carried], depth + 1)
+    if diagonal.size <= depth:
+        points = eigvalsh_tridiagonal(diagonal, off_diagonal)
+        apart = np.abs(np.subtract.outer(loss.nodes, points)).min(axis=1) > SAME_POINT * loss.nodes
+        rest = np.prod(1.0 - np.multiply.outer(loss.nodes, 1 / points), axis=1)
+        return float(np.sum((loss.gram * rest**2)[apart]))
     before, value, total = 0.0, 1.0, 1.0
     for j, step in enumerate(off_diagonal):
         before, value = value, -(diagonal[j] * value + (off_diagonal[j - 1] * before if j else 0.0)) / step
