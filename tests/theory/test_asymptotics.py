@@ -9,6 +9,7 @@ import theory.measure
 from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG
 from theory import Spectrum, Task, untied_floor
 from theory.asymptotics import (
+    CUTOFF_SHARE,
     crossovers,
     exponents,
     gain_law,
@@ -150,9 +151,9 @@ def test_truncation_shows_when_it_is_said_to(dim):
     scales = crossovers(spectrum, math.inf)
     whole = SpectralMeasure.power_law(math.inf, 2.0, 0.25, normalise=False)
     gap = 1 - spectrum.losses([scales.cutoff_gain], math.inf) / whole.losses([scales.cutoff_gain], math.inf)
-    assert gap[0] == pytest.approx(0.01, rel=1.0 / dim**0.5)
+    assert gap[0] == pytest.approx(CUTOFF_SHARE, rel=1.0 / dim**0.5)
     curve = tied_curve(spectrum, math.inf, [scales.cutoff_time])
-    assert curve.gammas[0] == pytest.approx(scales.cutoff_gain, rel=0.01 * 2)
+    assert curve.gammas[0] == pytest.approx(scales.cutoff_gain, rel=2 * CUTOFF_SHARE)
     assert "Truncation" in str(scales)
     assert "from the start" in str(crossovers(SpectralMeasure.power_law(1000, 2.0, 0.25), math.inf))
 
