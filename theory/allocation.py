@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from theory.asymptotics import power_law_of
 from theory.checks import choice, real, reject
 from theory.measure import SpectralMeasure
+from theory.power_law import PowerLaw, power_law_of
 from theory.results import Result
 from theory.spectra import Spectrum
-
-if TYPE_CHECKING:
-    from theory.asymptotics import PowerLaw
 
 LEARNING_RATES = ("depth", "fixed")
 # The search for the best depth looks this far around the law's.

@@ -33,7 +33,8 @@ class Spectrum(Result):
     task_power : array of shape (dim,), optional
         omega_k = E[w_k^2] >= 0; equal for all modes if omitted.
     capacity, source : float, optional
-        nu and beta where the spectrum is the power law lambda_k = k^-nu, lambda_k omega_k ∝ k^-(nu beta + 1).
+        nu and beta where the spectrum is the power law lambda_k = k^-nu, lambda_k omega_k ∝ k^-(nu beta + 1); for
+        measured spectra, the exponents fitted to it.
     name : str
         Shown in output.
     normalise : bool, keyword only
@@ -222,6 +223,9 @@ class Spectrum(Result):
     def from_samples(cls, X: npt.ArrayLike, y: npt.ArrayLike | None = None) -> Spectrum:
         """Return the spectrum of the uncentred sample second moment X^T X / n, with the least-squares task of ``y``.
 
+        ``capacity`` and ``source`` are the bias-corrected estimates of `theory.estimate_spectrum`, which also gives
+        their intervals, where the samples determine them; the eigenvalues are those of the sample.
+
         Parameters
         ----------
         X : array of shape (n, dim)
@@ -234,19 +238,13 @@ class Spectrum(Result):
         ValueError
             If ``X`` is not a finite matrix or ``y`` does not match it.
         """
-        rows = np.asarray(X, dtype=np.float64)
-        if rows.ndim != 2 or rows.size == 0:
-            raise ValueError(f"X has shape {rows.shape}: must be (samples, dim), both at least 1")
-        if not np.all(np.isfinite(rows)):
-            raise ValueError("X has entries that are not finite: must be finite")
-        task = None
-        if y is not None:
-            labels = vector("y", np.asarray(y, dtype=np.float64))
-            if labels.size != rows.shape[0]:
-                raise ValueError(f"y has {labels.size} entries: must be as many as X has rows, {rows.shape[0]}")
-            task = np.linalg.lstsq(rows, labels, rcond=None)[0]
+        from theory.estimate import checked_samples, estimate_spectrum, well_determined
+
+        rows, labels = checked_samples(X, y)
+        task = None if labels is None else np.linalg.lstsq(rows, labels, rcond=None)[0]
         spectrum = cls.from_covariance(rows.T @ rows / rows.shape[0], task)
-        return dataclasses.replace(spectrum, name=f"from {rows.shape[0]} samples", normalise=True)
+        fitted = well_determined(estimate_spectrum(rows, labels))
+        return dataclasses.replace(spectrum, name=f"from {rows.shape[0]} samples", normalise=True, **fitted)
 
     def to_dict(self) -> dict[str, Any]:
         """Return name, dim, capacity, source, eigenvalues and task power."""
