@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from theory.checks import FloatArray, real, vector
+from theory.checks import FloatArray, integer, real, vector
 from theory.results import Result, axes_or_new
 from theory.sampling_bias import without_sampling_bias
 
@@ -146,6 +146,8 @@ def estimate_spectrum(X: npt.ArrayLike, y: npt.ArrayLike | None = None, *, level
     """
     rows, labels = checked_samples(X, y)
     n, dim = rows.shape
+    if not rows.any():
+        raise ValueError("X is all zero: must have a direction that varies")
     level = real("level", level, above=0, maximum=1 - 1e-9)
     raw, basis = _sample_modes(rows)
     eigenvalues = without_sampling_bias(raw, n)
@@ -157,17 +159,48 @@ def estimate_spectrum(X: npt.ArrayLike, y: npt.ArrayLike | None = None, *, level
     return _fit(n, raw, eigenvalues, signal, noise, last, level, about_task)
 
 
-def estimate_from_eigenvalues(eigenvalues: npt.ArrayLike, *, level: float = 0.95) -> SpectrumEstimate:
-    """Return the capacity of eigenvalues that are known as they are, with its interval; there is no bias to correct.
+def estimate_from_eigenvalues(
+    eigenvalues: npt.ArrayLike,
+    signal: npt.ArrayLike | None = None,
+    *,
+    samples: int | None = None,
+    level: float = 0.95,
+) -> SpectrumEstimate:
+    """Return capacity (and source) of given eigenvalues, with intervals.
+
+    Parameters
+    ----------
+    eigenvalues : array of shape (dim,)
+        In any order.
+    signal : array of shape (dim,), optional
+        lambda_k omega_k, each mode's own, without noise.
+    samples : int, optional
+        Rows behind the eigenvalues, whose sampling bias is then taken away; without it they are taken as exact.
+    level : float
+        Of the intervals, in (0, 1).
 
     Raises
     ------
     ValueError
-        If an eigenvalue is negative or not finite, or ``level`` is outside (0, 1).
+        If an entry is negative or not finite, lengths differ, all are zero, or ``level`` or ``samples`` is off limits.
     """
     level = real("level", level, above=0, maximum=1 - 1e-9)
-    values = np.sort(vector("eigenvalues", np.asarray(eigenvalues, dtype=np.float64), minimum=0.0))[::-1]
-    return _fit(0, values, values, None, math.nan, values.size, level, "No labels, so no source.")
+    n = 0 if samples is None else integer("samples", samples, minimum=2)
+    values = vector("eigenvalues", np.asarray(eigenvalues, dtype=np.float64), minimum=0.0)
+    order = np.argsort(-values, kind="stable")
+    values = values[order]
+    if values[0] == 0:
+        raise ValueError("eigenvalues are all zero: must have a positive one")
+    strength = None
+    if signal is not None:
+        strength = vector("signal", np.asarray(signal, dtype=np.float64), minimum=0.0)
+        if strength.size != values.size:
+            raise ValueError(f"signal has {strength.size} entries: must be as many as eigenvalues, {values.size}")
+        strength = strength[order]
+    corrected = without_sampling_bias(values, n) if n else values
+    last = min(values.size, n // 2) if n else values.size
+    about = "No labels, so no source." if strength is None else ""
+    return _fit(n, values, corrected, strength, 0.0 if strength is not None else math.nan, last, level, about)
 
 
 def checked_samples(X: npt.ArrayLike, y: npt.ArrayLike | None) -> tuple[FloatArray, FloatArray | None]:
@@ -229,6 +262,8 @@ def _fit(
         sentences.append("No run of modes looks like a power law.")
     elif math.log(found[1] / found[0]) < LEAST_SHARE * math.log(kept.size):
         sentences.append(f"The longest straight run, modes {found[0]} to {found[1]}, is too short for a power law.")
+    elif _interval(found[2], found[3], found[4], level)[0] <= 0:
+        sentences.append(f"Modes {found[0]} to {found[1]} do not fall: flat, no power law.")
     else:
         first, end, capacity, error, freedom = found
         window = (int(kept[first - 1]) + 1, int(kept[end - 1]) + 1)
@@ -372,14 +407,15 @@ def _source(
     by sqrt(2) of itself, and noise adds 4 s sigma^2 / n + 2 sigma^4 / n^2 to its variance.
     """
     edges = _edges(first, last)
+    floor = noise / n if n else 0.0
     centre, height, error = [], [], []
     for a, b in itertools.pairwise(edges):
         part = signal[a - 1 : b - 1]
         mean = float(part.mean())
-        scatter = 2 * max(mean, 0.0) ** 2 + 4 * max(mean, 0.0) * noise / n + 2 * (noise / n) ** 2
+        scatter = 2 * max(mean, 0.0) ** 2 + 4 * max(mean, 0.0) * floor + 2 * floor**2
         deviation = math.sqrt(scatter / part.size)
         # Log of a mean of m squares of Gaussians is low by about 1/m; bins lost in noise say nothing.
-        if mean > 2 * math.sqrt(2 / part.size) * noise / n:
+        if mean > 2 * math.sqrt(2 / part.size) * floor:
             centre.append(float(np.log(np.arange(a, b)).mean()))
             height.append(math.log(mean) + 1 / part.size)
             error.append(deviation / mean)

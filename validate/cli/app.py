@@ -11,6 +11,7 @@ import typer
 # Modules validate.cli.NAME, each with `register(app)`; the order is that of --help.
 SUBCOMMANDS: tuple[str, ...] = (
     "predict",
+    "spectrum",
     "simulate",
     "sweep",
     "compare",

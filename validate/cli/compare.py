@@ -31,6 +31,8 @@ def register(app: typer.Typer) -> None:
         source: options.Source = 0.5,
         context: options.Context = "inf",
         label_noise: options.LabelNoise = 0.0,
+        spectrum: options.SpectrumPath = None,
+        labels: options.Labels = None,
         depth: options.Depth = 1,
         method: Annotated[str, typer.Option(help="sgd (its recursion in steps) or flow.")] = "sgd",
         learning_rate: Annotated[float, typer.Option(help="On every entry of Gamma_l.")] = 1.0,
@@ -55,7 +57,7 @@ def register(app: typer.Typer) -> None:
             real("tolerance", tolerance, above=0)
         result = compare_curve(
             read_curve(curve),
-            options.build_task(setting, dim, capacity, source, context, label_noise),
+            options.build_task(setting, dim, capacity, source, context, label_noise, spectrum, labels),
             depth,
             learning_rate=learning_rate,
             method=method,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +26,12 @@ Source = Annotated[float, typer.Option(help="beta: eigenvalue x task power falls
 Context = Annotated[str, typer.Option(help="P, labelled tokens a context; 'inf' is the population covariance.")]
 LabelNoise = Annotated[float, typer.Option(help="Variance of the noise on the context labels.")]
 Depth = Annotated[int, typer.Option(help="Number of layers L.")]
+SpectrumPath = Annotated[
+    Path | None,
+    typer.Option("--spectrum", help="FILE (.npy, .csv, .parquet) with eigenvalues, a covariance or samples."),
+]
+Labels = Annotated[str | None, typer.Option(help="Column of the labels, by name or number, where FILE holds samples.")]
+SpectrumKind = Annotated[str, typer.Option(help="What FILE holds: auto, eigenvalues, covariance or samples.")]
 Seed = Annotated[int, typer.Option(help="Seed of every random draw.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
 
@@ -98,17 +105,51 @@ def read_times(text: str) -> list[float]:
     return times
 
 
-def build_spectrum(setting: str, dim: int, capacity: float, source: float) -> Spectrum:
-    """Return the spectrum that the task flags describe: isotropic for ``iso``, else the power law."""
+def build_spectrum(
+    setting: str, dim: int, capacity: float, source: float, file: Path | None = None, labels: str | None = None
+) -> Spectrum:
+    """Return the spectrum that the task flags describe: that of ``file``, isotropic for ``iso``, else the power law.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range, or ``file`` holds no spectrum.
+    OSError
+        If ``file`` cannot be read.
+    """
     from theory.spectra import Spectrum
 
+    if file is not None:
+        from validate.spectrum_files import read_spectrum_file
+
+        return read_spectrum_file(file, labels=labels).spectrum()
+    if labels is not None:
+        raise reject("labels", labels, "left out without --spectrum FILE")
     return Spectrum.isotropic(dim) if setting == "iso" else Spectrum.power_law(dim, capacity, source)
 
 
-def build_task(setting: str, dim: int, capacity: float, source: float, context: str, label_noise: float) -> Task:
-    """Return the task that the task flags describe."""
+def build_task(
+    setting: str,
+    dim: int,
+    capacity: float,
+    source: float,
+    context: str,
+    label_noise: float,
+    file: Path | None = None,
+    labels: str | None = None,
+) -> Task:
+    """Return the task that the task flags describe; ``file`` replaces dim, capacity and source.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range, or ``file`` holds no spectrum.
+    OSError
+        If ``file`` cannot be read.
+    """
     from theory.checks import choice
     from theory.task import SETTINGS, Task
 
     choice("setting", setting, SETTINGS)
-    return Task(build_spectrum(setting, dim, capacity, source), setting, read_context(context), label_noise)
+    spectrum = build_spectrum(setting, dim, capacity, source, file, labels)
+    return Task(spectrum, setting, read_context(context), label_noise)

@@ -35,6 +35,8 @@ def register(app: typer.Typer) -> None:
         source: options.Source = 0.5,
         context: options.Context = "inf",
         label_noise: options.LabelNoise = 0.0,
+        spectrum: options.SpectrumPath = None,
+        labels: options.Labels = None,
         depth: options.Depth = 8,
         method: Annotated[str, typer.Option(help="flow (gradient flow) or sgd (its recursion in steps).")] = "flow",
         learning_rate: Annotated[float, typer.Option(help="On every entry of Gamma_l; time = rate x steps.")] = 1.0,
@@ -71,7 +73,7 @@ def register(app: typer.Typer) -> None:
             raise ValueError(f"times={times!r}: must be left out with --method sgd, which takes --steps-at")
         if method == "flow" and steps_at is not None:
             raise ValueError(f"steps-at={steps_at!r}: must be left out with --method flow, which takes --times")
-        task = options.build_task(setting, dim, capacity, source, context, label_noise)
+        task = options.build_task(setting, dim, capacity, source, context, label_noise, spectrum, labels)
         result = predict_curve(
             task,
             depth,

@@ -32,6 +32,8 @@ def register(app: typer.Typer) -> None:
         source: options.Source = 0.5,
         context: options.Context = "512",
         label_noise: options.LabelNoise = 0.0,
+        spectrum: options.SpectrumPath = None,
+        labels: options.Labels = None,
         depth: options.Depth = 1,
         attention: Annotated[
             str, typer.Option(help="linear, softmax, relu, exp, polynomial or cosine; only linear knows --context inf.")
@@ -57,9 +59,7 @@ def register(app: typer.Typer) -> None:
         config = _config(
             task={
                 "setting": setting,
-                "spectrum": {"kind": "isotropic", "dim": dim}
-                if setting == "iso"
-                else {"kind": "power_law", "dim": dim, "capacity": capacity, "source": source},
+                "spectrum": _spectrum(setting, dim, capacity, source, spectrum, labels),
                 "context": options.read_context(context),
                 "label_noise": label_noise,
             },
@@ -80,6 +80,18 @@ def register(app: typer.Typer) -> None:
         run = train(config, device=device, out=out, progress=default_progress())
         answer = _answer(run)
         typer.echo(dump_json(answer) if as_json else _text(run, answer))
+
+
+def _spectrum(
+    setting: str, dim: int, capacity: float, source: float, file: Path | None, labels: str | None
+) -> dict[str, Any]:
+    """Return the spectrum's section of the config."""
+    if file is not None or labels is not None:
+        found = options.build_spectrum(setting, dim, capacity, source, file, labels)
+        return {"kind": "explicit", "eigenvalues": found.eigenvalues.tolist(), "task_power": found.task_power.tolist()}
+    if setting == "iso":
+        return {"kind": "isotropic", "dim": dim}
+    return {"kind": "power_law", "dim": dim, "capacity": capacity, "source": source}
 
 
 def _config(**sections: dict[str, Any]) -> RunConfig:
