@@ -161,7 +161,7 @@ class TrainingConfig(Section):
     steps : int
         Number of updates; the loss is recorded before each, and once more after the last.
     schedule : {"constant", "linear", "cosine", "tail"}
-        ``linear`` and ``cosine`` fall to zero at the end; ``tail`` is constant, then linear over the last fifth.
+        ``linear`` and ``cosine`` fall to zero at the end; ``tail`` is constant for the first half, then falls linearly.
     warmup : int
         Steps over which the rate rises from zero.
     clip : float or None

@@ -47,6 +47,8 @@ def judge_convergence(step: FloatArray, loss: FloatArray) -> Convergence:
 
     The decade is cut into bins of equal width in log(step); log of the bin means is fitted by a line over the later
     half decade, weighted by the scatter within bins, so that an early fall does not count against a late plateau.
+    A flat loss is all it sees: a run held at a saddle, such as untied layers that have not yet left the tied optimum,
+    looks converged too, and falls on later. More noise, a larger rate or a random start break such a tie sooner.
 
     Parameters
     ----------

@@ -13,7 +13,9 @@ from sim.models.base import Weights
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 # Added to a gradient's norm before dividing by it, as torch.nn.utils.clip_grad_norm_ does.
 NORM_OFFSET = 1e-6
-TAIL_SHARE = 0.2
+# Share of the steps over which the schedule "tail" lowers the rate: the excess loss of a noisy gradient falls like one
+# over the steps spent on it, and half of a run is where more would cost the constant phase.
+TAIL_SHARE = 0.5
 
 
 def schedule_factor(config: TrainingConfig, step: int) -> float:

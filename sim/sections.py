@@ -206,8 +206,8 @@ class TeacherConfig(Section):
     """
 
     depth: int = 64
-    dim: int = 8
-    hidden: int = 32
+    dim: int = 4
+    hidden: int = 4
     strength: float = 1.0
     correlation: float = 0.0
     loss: str = "mse"

@@ -252,8 +252,8 @@ def test_schedules_start_warm_and_end_where_they_say():
     assert factors(schedule="linear")[[0, 50]].tolist() == [1.0, 0.5]
     assert factors(schedule="cosine")[[0, 50]] == pytest.approx([1.0, 0.5], rel=ROUNDOFF)
     tail = factors(schedule="tail")
-    assert (tail[:81] == 1).all()
-    assert tail[90] == pytest.approx(0.5, rel=ROUNDOFF)
+    assert (tail[:51] == 1).all()
+    assert tail[75] == pytest.approx(0.5, rel=ROUNDOFF)
 
 
 def test_depth_transfer_scales_only_what_it_names():

@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
         steps: Annotated[int, typer.Option(help="Number of updates.")] = 150,
         optimizer: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
         learning_rate: Annotated[float, typer.Option(help="Rate on every entry of Gamma.")] = 3.0,
-        schedule: Annotated[str, typer.Option(help="constant, linear, cosine, or tail (falls in the last fifth).")] = (
+        schedule: Annotated[str, typer.Option(help="constant, linear, cosine, or tail (falls in the last half).")] = (
             "constant"
         ),
         dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
