@@ -188,6 +188,9 @@ def depth_law_fits(runs: pd.DataFrame) -> list[dict[str, Any]]:
         provisional = depths < FEWEST_DEPTHS
         chosen = finished if provisional else good
         row: dict[str, Any] = {"attention": attention, "spectrum": spectrum, "depths": depths, "fit": None}
+        if chosen["depth"].nunique() < 2:
+            rows.append({**row, "status": f"{len(finished)} of {len(group)} runs ended with a finite loss: no fit."})
+            continue
         try:
             fit = fit_depth_law(
                 chosen["depth"].to_numpy(dtype=float),
