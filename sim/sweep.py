@@ -17,6 +17,7 @@ from sim.jobs import Job, Outcome
 from sim.runs import Record, Runs
 from sim.sweep_progress import Silent, SweepProgress
 from theory.checks import integer, real
+from theory.results import dump_json
 
 SECONDS_BETWEEN_LOOKS = 1.0
 SET_ASIDE = ".damaged"
@@ -248,9 +249,9 @@ def _record_refused(folder: Path, plans: Sequence[Plan]) -> None:
 def _tell_of_other_code(folder: Path, known: Runs, teller: SweepProgress) -> None:
     """Say so where the store holds runs of this sweep by other code: they are kept, and not counted."""
     own = code_version()
-    asked = [record.fields for record in known.records]
+    asked = {dump_json(record.fields) for record in known.records}
     others = [record for record in runs.load(folder).records if record.code_version not in ("", own)]
-    same = [record for record in others if record.fields in asked]
+    same = [record for record in others if dump_json(record.fields) in asked]
     if same:
         versions = ", ".join(sorted({record.code_version for record in same}))
         teller.note(

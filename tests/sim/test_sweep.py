@@ -59,6 +59,7 @@ def test_a_sweep_trains_every_run_and_reads_back_as_one_tidy_frame(tmp_path):
     assert (frame["model.depth"] == frame["depth"]).all()
     assert (frame["task.spectrum.kind"] == "isotropic").all()
     assert (frame["device"] == "cpu").all()
+    assert (frame["torch"] == torch.__version__).all()
     assert frame["final_loss"].gt(0).all()
     assert frame["standard_error"].gt(0).all()
     assert frame["seconds"].ge(0).all()
