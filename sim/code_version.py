@@ -35,22 +35,23 @@ def code_version() -> str:
     lines: to reword the documentation, or to change the sweep machinery, the probes or the progress bar, leaves the
     version as it was. Versions of torch and the hardware are no part of it; each run records them.
     """
-    sim = Path(__file__).resolve().parent
-    theory = sim.parent / "theory"
+    root = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
-    for path in [*(theory / f"{name}.py" for name in READ_FROM_THEORY), *_sources(sim)]:
-        digest.update(f"\0{path.relative_to(sim.parent).as_posix()}\0".encode())
+    for path in sources():
+        digest.update(f"\0{path.relative_to(root).as_posix()}\0".encode())
         digest.update(bare(path.read_text(encoding="utf-8")).encode())
     return digest.hexdigest()[:12]
 
 
-def _sources(sim: Path) -> list[Path]:
-    found = []
-    for path in sim.rglob("*.py"):
+def sources() -> list[Path]:
+    """Return the files that are hashed, always in one order."""
+    sim = Path(__file__).resolve().parent
+    found = [sim.parent / "theory" / f"{name}.py" for name in READ_FROM_THEORY]
+    for path in sorted(sim.rglob("*.py")):
         parts = path.relative_to(sim).with_suffix("").parts
         if not (len(parts) == 1 and parts[0] in NO_NUMBERS) and parts[0] not in NO_NUMBERS_FOLDERS:
             found.append(path)
-    return sorted(found)
+    return found
 
 
 def bare(source: str) -> str:

@@ -134,7 +134,7 @@ class Runs(Result):
         return {"store": str(self.store), "counts": self.counts(), "runs": rows}
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a run: run, status, depth, seed, every config field, losses, verdict, time, device, torch, notes.
+        """Return one row a run: run, status, depth, seed, every config field, losses, verdict, time, machine, notes.
 
         Columns of the config have dotted names (``task.context``); ``depth`` and ``seed`` repeat ``model.depth`` and
         ``training.seed``. Without a value: NaN, or None where the field does not belong to that run's config.
