@@ -102,13 +102,13 @@ def wishart_loss(
     nodes, lagrange = chebyshev_nodes(values, depth + 1)
     forms = lagrange.transpose(0, 2, 1) @ weights @ lagrange
     controls = known_deviations(task, values, weights)
-    gram = average_with_replicates(regress_out(forms, controls), blocks)
+    gram = positive_part(average_with_replicates(regress_out(forms, controls), blocks))
     noise = None
     if task.label_noise > 0:
         assert task.context is not None
         diagonal = values * np.einsum("sii->si", risk) * (task.label_noise / task.context)
         forms = lagrange.transpose(0, 2, 1) @ (diagonal[:, :, None] * lagrange)
-        noise = average_with_replicates(regress_out(forms, controls), blocks)
+        noise = positive_part(average_with_replicates(regress_out(forms, controls), blocks))
     return QuadraticLoss(nodes, gram, noise, task.dim, max_depth=depth)
 
 
@@ -167,3 +167,12 @@ def average_with_replicates(forms: FloatArray, blocks: int) -> FloatArray:
     left_out = (total - sums) / (count - sizes)[:, None, None]
     means = np.concatenate([total[None] / count, left_out])
     return (means + means.transpose(0, 2, 1)) / 2.0
+
+
+def positive_part(forms: FloatArray) -> FloatArray:
+    """Return symmetric ``forms`` (replicates, n, n) without their negative eigenvalues, which regression can leave."""
+    values, basis = np.linalg.eigh(forms)
+    if values.min() >= 0:
+        return forms
+    result: FloatArray = (basis * np.maximum(values, 0.0)[:, None, :]) @ basis.transpose(0, 2, 1)
+    return result

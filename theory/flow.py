@@ -19,6 +19,11 @@ from theory.losses import QuadraticLoss
 
 # Relative error asked of the flow's solver at every step; errors accumulate to a few hundred times this.
 FLOW_TOLERANCE = 1e-13
+# The flow is followed in s = -log(1 - gain/optimum), which grows evenly once s > ARRIVED: no time is too long.
+ARRIVED = 12.0
+# Doublings of the gain that bracket the optimum, and halvings that find it.
+DOUBLINGS = 200
+BISECTIONS = 1100
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,11 +69,16 @@ def tied_flow(loss: QuadraticLoss, depth: int, times: FloatArray) -> GainPath:
     depth = integer("depth", depth)
     wanted = vector("times", times, minimum=0.0, increasing=True)
     nodes, gram, noise = _dense(loss)
+    best = _first_optimum(nodes, gram, noise, depth)
 
-    def speed(_: float, gain: FloatArray) -> FloatArray:
-        return -_tied_slopes(nodes, gram, noise, depth, gain) / loss.dim
+    def speed(_: float, place: FloatArray) -> FloatArray:
+        # Near the optimum the ratio of slope and distance is its limit, not that of two roundings.
+        held = np.minimum(place, ARRIVED)
+        slope = _tied_slopes(nodes, gram, noise, depth, -best * np.expm1(-held))
+        pace: FloatArray = np.maximum(-slope, 0.0) * np.exp(held) / np.maximum(best, np.finfo(float).tiny) / loss.dim
+        return pace
 
-    gains = np.zeros((loss.replicates, wanted.size))
+    places = np.zeros((loss.replicates, wanted.size))
     if wanted[-1] > 0:
         solution = solve_ivp(
             speed,
@@ -83,9 +93,28 @@ def tied_flow(loss: QuadraticLoss, depth: int, times: FloatArray) -> GainPath:
         )
         if not solution.success:
             raise RuntimeError(f"the flow stopped at t={solution.t[-1]:g}: {solution.message}")
-        gains = solution.y
+        places = solution.y
+    gains = -best[:, None] * np.expm1(-places)
     losses = np.stack([_tied_losses(nodes, gram, noise, depth, gains[:, i]) for i in range(wanted.size)], axis=1)
     return GainPath(gains, losses, "Converged to the requested accuracy.")
+
+
+def _first_optimum(nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth: int) -> FloatArray:
+    """Return the tied gain of each replicate at which the flow from zero ends, by bisection to the last digit."""
+    low = np.zeros(gram.shape[0])
+    high = np.full(gram.shape[0], depth / float(nodes.max()))
+    for _ in range(DOUBLINGS):
+        short = _tied_slopes(nodes, gram, noise, depth, high) < 0
+        if not short.any():
+            break
+        low, high = np.where(short, high, low), np.where(short, 2 * high, high)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        if np.all((middle <= low) | (middle >= high)):
+            break
+        below = _tied_slopes(nodes, gram, noise, depth, middle) < 0
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return low
 
 
 def tied_sgd(loss: QuadraticLoss, depth: int, learning_rate: float, steps: FloatArray) -> GainPath:
