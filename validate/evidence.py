@@ -31,8 +31,8 @@ LARGEST_CHINCHILLA_LOSS = 2.998680336233436
 Tables = dict[str, "pd.DataFrame"]
 
 
-def collect(study: Study, data: Path | None = None) -> tuple[Evidence, Tables]:
-    """Return the evidence for the claims, and the tables of the figures by name.
+def collect(study: Study, data: Path | None = None) -> tuple[Evidence, list[dict[str, Any]], Tables]:
+    """Return the evidence for the claims, the fitted depth laws, and the tables of the figures by name.
 
     Parameters
     ----------
@@ -50,7 +50,8 @@ def collect(study: Study, data: Path | None = None) -> tuple[Evidence, Tables]:
 
     runs = _with_optima(study.to_frame())
     summary, points = _curves(study)
-    half_times, focus, layers = probe_tables(study)
+    half_times, focus, layers, mode_maps = probe_tables(study)
+    fits = depth_law_fits(runs)
     evidence = Evidence(
         runs=runs,
         curves=summary,
@@ -61,17 +62,19 @@ def collect(study: Study, data: Path | None = None) -> tuple[Evidence, Tables]:
     )
     tables = {
         "curves": points,
-        "depth_laws": _depth_laws(runs),
+        "depth_laws": _depth_laws(runs, fits),
+        "exponents": _exponents(fits),
+        "mode_maps": mode_maps,
         "linear_optimum": _linear_optimum(runs),
         "half_times": half_times,
         "layers": layers,
         "focus": focus,
     }
-    return evidence, {name: table for name, table in tables.items() if len(table)}
+    return evidence, fits, {name: table for name, table in tables.items() if len(table)}
 
 
-def probe_tables(study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return half-learning times, focus, and losses predicted from layer errors, of the depth experiments.
+def probe_tables(study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return half-learning times, focus, losses predicted from layer errors, and mode errors over training.
 
     The layer-error matrix C of a run of depth L >= 2 predicts the loss of the next deeper run on the same spectrum,
     shared + specific / L': a prediction for a model trained at another depth. Only converged runs take part.
@@ -83,6 +86,7 @@ def probe_tables(study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame
     half_times: list[dict[str, Any]] = []
     focus: list[dict[str, Any]] = []
     layers: list[dict[str, Any]] = []
+    maps: dict[tuple[str, str], pd.DataFrame] = {}
     settings = ProbeSettings(contexts=PROBE_CONTEXTS)
     for experiment in DEPTH_EXPERIMENTS:
         # (spectrum, seed) -> the last shallower run's depth, shared and specific error
@@ -97,6 +101,11 @@ def probe_tables(study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame
             }
             if run.snapshots:
                 history = probe_training(run, settings)
+                errors = history.to_frame()
+                errors["share"] = errors["error"] / errors.groupby("mode")["error"].transform("first")
+                # Depths come in order: the deepest model's map is kept.
+                key = (str(label["attention"]), str(label["spectrum"]))
+                maps[key] = errors[["step", "mode", "share"]].assign(attention=key[0], spectrum=key[1])
                 modes = zip(history.probes[0].eigenvalues, history.half_time, strict=True)
                 for mode, (eigenvalue, time) in enumerate(modes, start=1):
                     steps = time / config.training.learning_rate
@@ -108,14 +117,15 @@ def probe_tables(study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame
             for layer, participation in enumerate(final.participation.mean(axis=1), start=1):
                 row = {"layer": layer, "context": config.task.context if config.task else None, "overlap": others}
                 focus.append({**label, **row, "participation": float(participation)})
-            key = (str(label["spectrum"]), config.training.seed)
-            if key in shallower:
-                depth, shared, specific = shallower[key]
+            student = (str(label["spectrum"]), config.training.seed)
+            if student in shallower:
+                depth, shared, specific = shallower[student]
                 predicted = shared + specific / config.model.depth
                 layers.append({**label, "from_depth": depth, "predicted": predicted, "observed": run.final_loss})
             if config.model.depth >= 2:
-                shallower[key] = (config.model.depth, final.shared, final.specific)
-    return pd.DataFrame(half_times), pd.DataFrame(focus), pd.DataFrame(layers)
+                shallower[student] = (config.model.depth, final.shared, final.specific)
+    mode_maps = pd.concat(list(maps.values()), ignore_index=True) if maps else pd.DataFrame()
+    return pd.DataFrame(half_times), pd.DataFrame(focus), pd.DataFrame(layers), mode_maps
 
 
 def _mean_overlap(overlap: np.ndarray) -> float:
@@ -215,11 +225,26 @@ def _groups(runs: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
     return list(chosen.groupby(["attention", "spectrum"], sort=False))
 
 
-def _depth_laws(runs: pd.DataFrame) -> pd.DataFrame:
+def _exponents(fits: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return the fitted exponents with their intervals; settled where converged runs alone made the fit."""
+    import pandas as pd
+
+    rows = []
+    for row in fits:
+        if row["fit"] is None or not row["fit"].answered:
+            continue
+        exponent = row["fit"].parameters["exponent"]
+        low, high = exponent.interval
+        numbers = {"exponent": exponent.value, "low": low, "high": high, "settled": row["depths"] >= FEWEST_DEPTHS}
+        rows.append({"attention": row["attention"], "spectrum": row["spectrum"], **numbers})
+    return pd.DataFrame(rows)
+
+
+def _depth_laws(runs: pd.DataFrame, rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Return the points and the drawn laws of the depth experiments."""
     import pandas as pd
 
-    fits = {(row["attention"], row["spectrum"]): row["fit"] for row in depth_law_fits(runs)}
+    fits = {(row["attention"], row["spectrum"]): row["fit"] for row in rows}
     parts = []
     for (attention, spectrum), group in _groups(runs):
         points = group[["depth", "final_loss", "standard_error", "converged"]].rename(columns={"final_loss": "loss"})

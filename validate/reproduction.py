@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
 
 from theory.results import Result
 from validate.claims import Verdict, judge, register
-from validate.evidence import collect, depth_law_fits
+from validate.evidence import collect
 from validate.report.render import write_report
 from validate.study import load_preset, run_preset
 
@@ -80,10 +79,9 @@ def reproduce(
     if published is not None and not published.is_dir():
         raise ValueError(f"data={str(data)!r}: must be a folder")
     study = run_preset(chosen, folder / "store", device=device, workers=workers)
-    evidence, tables = collect(study, published)
+    evidence, fits, tables = collect(study, published)
     verdicts = judge(evidence)
     judged = list(zip(register(), verdicts, strict=True))
-    fits: list[dict[str, Any]] = depth_law_fits(evidence.runs)
     command = f"inverse-depth reproduce --preset {preset} --out {out}" + ("" if data is None else f" --data {data}")
     report = write_report(folder, study, evidence.runs, judged, fits, tables, command)
     return Reproduction(chosen.name, report, folder / "claims.json", tuple(verdicts), study.failures)

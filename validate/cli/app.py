@@ -17,6 +17,7 @@ SUBCOMMANDS: tuple[str, ...] = (
     "compare",
     "fit",
     "reproduce",
+    "plot",
 )
 
 EXIT_BAD_INPUT = 2

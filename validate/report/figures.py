@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from theory.checks import choice
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours: told apart by colour-blind readers.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-Tables = dict[str, "pd.DataFrame"]
+# Right end of the exponent axis.
+MOST_EXPONENT = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,8 +154,53 @@ def draw_half_times(table: pd.DataFrame) -> Canvas:
     return figure
 
 
+def draw_exponents(table: pd.DataFrame) -> Canvas:
+    """Draw fitted exponents with their intervals, a row a spectrum: attention, spectrum, exponent, low, high."""
+    spectra = list(dict.fromkeys(table["spectrum"]))
+    figure = new_canvas(5.4, 1.3 + 0.45 * len(spectra))
+    axes = figure.add_subplot()
+    groups = table.groupby("attention", sort=False)
+    for shift, (colour, (attention, group)) in enumerate(zip(COLOURS, groups, strict=False)):
+        rows = np.array([spectra.index(name) for name in group["spectrum"]]) + 0.18 * shift - 0.09
+        for row, low, high in zip(rows, group["low"], group["high"], strict=True):
+            axes.plot([low, min(high, 2 * MOST_EXPONENT)], [row, row], color=colour, lw=1.4)
+        for settled, face in ((True, colour), (False, "white")):
+            chosen = group["settled"].to_numpy(dtype=bool) == settled
+            points = group["exponent"].to_numpy(dtype=float)[chosen]
+            axes.plot(points, rows[chosen], "o", color=colour, mfc=face, label=str(attention) if settled else None)
+    axes.axvline(1.0, color="k", ls="--", lw=0.8)
+    axes.set(xlabel="exponent alpha of L_inf + c / L^alpha", xlim=(0, MOST_EXPONENT), ylim=(len(spectra) - 0.5, -0.5))
+    axes.set_yticks(range(len(spectra)), spectra)
+    axes.legend(frameon=False)
+    return figure
+
+
+def draw_mode_maps(table: pd.DataFrame) -> Canvas:
+    """Draw each mode's error, as a share of its first, over training: attention, spectrum, step, mode, share."""
+    panels = list(table.groupby(["spectrum", "attention"], sort=False))
+    rows = -(-len(panels) // 2)
+    figure = new_canvas(6.8, 2.2 * rows + 0.6)
+    grid = figure.subplots(rows, 2, squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    image = None
+    for axes, ((spectrum, attention), group) in zip(grid.flat, panels, strict=False):
+        shares = group.pivot_table(index="mode", columns="step", values="share")
+        steps = np.log10(1.0 + shares.columns.to_numpy(dtype=float))
+        edges = np.concatenate([steps, [2 * steps[-1] - steps[-2]]]) if steps.size > 1 else np.array([0.0, 1.0])
+        modes = np.arange(0.5, len(shares) + 1)
+        image = axes.pcolormesh(edges, modes, shares.to_numpy(dtype=float), vmin=0, vmax=1, cmap="viridis")
+        axes.set(title=f"{attention}, {spectrum}", xlabel="log10(1 + step)", ylabel="mode k")
+        axes.title.set_fontsize("small")
+        axes.invert_yaxis()
+    if image is not None:
+        figure.colorbar(image, ax=grid.ravel().tolist(), label="error / first error", shrink=0.8)
+    return figure
+
+
 def draw_layer_errors(table: pd.DataFrame) -> Canvas:
-    """Draw observed losses against those predicted from another depth's layer errors: spectrum, predicted, observed."""
+    """Draw observed losses against those predicted from another depth's layer errors: spectrum, predicted, "
+    "observed."""
     figure = new_canvas(4.4, 4.0)
     axes = figure.add_subplot()
     for colour, (spectrum, group) in zip(COLOURS, table.groupby("spectrum"), strict=False):
@@ -186,7 +234,8 @@ FIGURES = (
     Figure(
         "curves",
         "Predicted and trained curves of linear attention",
-        "Loss of the training batch before each step (thick, centred 11-step mean) and the recursion computed from the "
+        "Loss of the training batch before each step (thick, centred 11-step mean) and the recursion computed "
+        "from the "
         "spectrum alone (thin). Nothing is fitted.",
         "curves",
         draw_curves,
@@ -194,7 +243,8 @@ FIGURES = (
     Figure(
         "depth-laws",
         "Loss against depth: linear and softmax attention on the same data",
-        "Final loss on fresh contexts, bars of two standard errors. Hollow: not converged, left out of the fit. Lines: "
+        "Final loss on fresh contexts, bars of two standard errors. Hollow: not converged, left out of the "
+        "fit. Lines: "
         "L_inf + c / L^alpha fitted to converged runs, with its 95 % band, where there are enough depths.",
         "depth_laws",
         draw_depth_laws,
@@ -206,6 +256,24 @@ FIGURES = (
         "of untied gains.",
         "linear_optimum",
         draw_linear_optimum,
+    ),
+    Figure(
+        "exponents",
+        "Exponent against spectrum",
+        "Fitted exponents with 95 % intervals, linear and softmax attention on the same spectra; hollow where "
+        "the fit is "
+        "provisional. The claim puts softmax on the dashed line on every spectrum.",
+        "exponents",
+        draw_exponents,
+    ),
+    Figure(
+        "mode-maps",
+        "Learning resolved by covariance direction",
+        "Error along each eigen-direction (mode 1 is the strongest) as a share of its first value, at the "
+        "deepest trained "
+        "model; a slanted front is one direction after another, a vertical one all in parallel.",
+        "mode_maps",
+        draw_mode_maps,
     ),
     Figure(
         "half-times",
@@ -231,3 +299,15 @@ FIGURES = (
         draw_layer_errors,
     ),
 )
+
+
+def figure_named(name: str) -> Figure:
+    """Return a figure of the report by its name.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    choice("figure", name, [figure.name for figure in FIGURES])
+    return next(figure for figure in FIGURES if figure.name == name)

@@ -1,4 +1,4 @@
-"""The report as files: one HTML page that works offline, claims.json, and every figure's table as Parquet."""
+"""The report as files: an offline HTML page, its Markdown and JSON twins, figures as PNG and their tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_report(
     tables: Mapping[str, pd.DataFrame],
     command: str,
 ) -> Path:
-    """Write report.html, claims.json, runs.parquet and data/NAME.parquet; return the page's path.
+    """Write report.html, .md and .json, claims.json, runs.parquet, figures/ and data/; return the page's path.
 
     Parameters
     ----------
@@ -64,22 +64,36 @@ def write_report(
         if figure.table in tables:
             data = folder / "data" / f"{figure.table}.parquet"
             write_frame(data, tables[figure.table])
-            figures.append(_embedded(figure, tables[figure.table], data.relative_to(folder)))
+            image = image_bytes(figure.draw(tables[figure.table]))
+            with atomic_path(folder / "figures" / f"{figure.name}.png") as temporary:
+                temporary.write_bytes(image)
+            figures.append(_shown(figure, image, data.relative_to(folder)))
     write_frame(folder / "runs.parquet", runs)
     write_text(folder / "claims.json", dump_json(claims_json(study, judged, command), indent=2) + "\n")
-    page = _environment().get_template("page.html.j2")
-    return write_text(
-        folder / "report.html",
-        page.render(
-            preset=study.preset,
-            verdicts=judged,
-            fits=[_fit_row(row) for row in fits],
-            figures=figures,
-            experiments=_experiments(study, runs),
-            failures=study.failures,
-            provenance=provenance(study, runs, command),
-        ),
-    )
+    content = {
+        "preset": study.preset,
+        "verdicts": judged,
+        "fits": [_fit_row(row) for row in fits],
+        "figures": figures,
+        "experiments": _experiments(study, runs),
+        "failures": study.failures,
+        "provenance": provenance(study, runs, command),
+    }
+    write_text(folder / "report.md", _template("page.md.j2", escape=False).render(content))
+    write_text(folder / "report.json", dump_json(_json_twin(content), indent=2) + "\n")
+    return write_text(folder / "report.html", _template("page.html.j2", escape=True).render(content))
+
+
+def _json_twin(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the page's content as JSON holds it: figures by their data files, without the pixels."""
+    return {
+        **{name: content[name] for name in ("fits", "experiments", "failures", "provenance")},
+        "preset": {"name": content["preset"].name, "description": content["preset"].description},
+        "claims": [{**claim.to_dict(), **verdict.to_dict()} for claim, verdict in content["verdicts"]],
+        "figures": [
+            {key: figure[key] for key in ("name", "title", "caption", "data")} for figure in content["figures"]
+        ],
+    }
 
 
 def claims_json(study: Study, judged: Sequence[tuple[Claim, Verdict]], command: str) -> dict[str, Any]:
@@ -132,19 +146,20 @@ def provenance(study: Study, runs: pd.DataFrame, command: str) -> dict[str, str]
     return facts
 
 
-def _environment() -> Any:
+def _template(name: str, *, escape: bool) -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=escape, undefined=StrictUndefined, keep_trailing_newline=True
+    ).get_template(name)
 
 
-def _embedded(figure: Figure, table: pd.DataFrame, data: Path) -> dict[str, str]:
-    image = base64.b64encode(image_bytes(figure.draw(table))).decode("ascii")
+def _shown(figure: Figure, image: bytes, data: Path) -> dict[str, str]:
     return {
         "name": figure.name,
         "title": figure.title,
         "caption": figure.caption,
-        "image": image,
+        "image": base64.b64encode(image).decode("ascii"),
         "data": data.as_posix(),
     }
 

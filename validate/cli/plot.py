@@ -1,0 +1,36 @@
+"""``inverse-depth plot``: one figure of a report, redrawn alone from its stored table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLE = """
+Redraw one figure of a report from the table stored beside it.
+
+Example: inverse-depth plot depth-laws --report out/smoke --out depth_laws.pdf
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand to ``app``."""
+
+    @app.command(help=EXAMPLE)
+    def plot(
+        name: Annotated[str, typer.Argument(help="curves, depth-laws, exponents, linear-optimum, mode-maps, …")],
+        report: Annotated[Path, typer.Option(help="Folder that `inverse-depth reproduce` wrote.")],
+        out: Annotated[Path | None, typer.Option(help="FILE.png, .pdf or .svg (default: NAME.png).")] = None,
+    ) -> None:
+        import pandas as pd
+
+        from theory.results import save_figure
+        from validate.report.figures import figure_named
+
+        figure = figure_named(name)
+        path = report / "data" / f"{figure.table}.parquet"
+        if not path.exists():
+            raise ValueError(f"report={str(report)!r}: must hold data/{figure.table}.parquet, the table of {name!r}")
+        canvas = figure.draw(pd.read_parquet(path))
+        typer.echo(str(save_figure(canvas.axes[0], out or Path(f"{name}.png"))))
