@@ -14,12 +14,17 @@ def per_run(left: Tensor, right: Tensor) -> Tensor:
     A batched product picks its blocking, and with it the order of its sums, by the number of matrices; a run must not
     feel how many train beside it.
     """
-    if left.device.type != "cpu":
+    if not _apart(left):
         return left @ right
     out = left.new_empty((left.shape[0], left.shape[1], right.shape[2]))
     for own, a, b in zip(out, left, right, strict=True):
         torch.mm(a, b, out=own)
     return out
+
+
+def _apart(factor: Tensor) -> bool:
+    """Return whether runs are multiplied one by one: on the CPU, unless autocast picks the precision."""
+    return factor.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
 class PerRun(torch.autograd.Function):
@@ -42,5 +47,6 @@ class PerRun(torch.autograd.Function):
 
 def project(x: Tensor, weight: Tensor) -> Tensor:
     """Return each run's x (R, …, n) times its own weight (R, n, m), shape (R, …, m)."""
-    flat: Tensor = PerRun.apply(x.reshape(x.shape[0], -1, x.shape[-1]), weight)
+    rows = x.reshape(x.shape[0], -1, x.shape[-1])
+    flat: Tensor = PerRun.apply(rows, weight) if _apart(rows) else rows @ weight
     return flat.reshape(*x.shape[:-1], weight.shape[-1])

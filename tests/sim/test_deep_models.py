@@ -165,6 +165,26 @@ def test_every_model_trains_bit_equal_together_and_alone(sections):
         assert all(np.array_equal(alone.weights[name], together.weights[name]) for name in alone.weights)
 
 
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"model": TRANSFORMER, "task": TASK},
+        {"model": {"name": "decoupled", "width": 24, "depth": 2}, "task": TASK},
+        {"model": {"name": "residual_mlp", "depth": 2}, "teacher": {"depth": 4}},
+        {"model": {"attention": "softmax", "depth": 2}, "task": TASK},
+        {"model": {"depth": 3}, "task": TASK},
+    ],
+)
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_lower_precision_trains_every_model_near_the_full_one(sections, precision):
+    full = RunConfig.from_dict({**sections, "training": {"batch": 64, "steps": 10, "eval_contexts": 64}})
+    first, second = train(full, device="cpu"), train(full.override({"training.precision": precision}), device="cpu")
+    # bfloat16 keeps 8 bits; a few products in a row lose a few of them. TF32 changes nothing on a CPU.
+    allowed = 8 * 2**-8 if precision == "bf16" else 0.0
+    assert second.loss == pytest.approx(first.loss, rel=allowed, abs=allowed)
+    assert (first.final_loss == second.final_loss) == (precision == "tf32")
+
+
 def test_products_run_by_run_have_the_gradient_of_finite_differences(generator):
     factors = [
         torch.randn(s, dtype=torch.float64, generator=generator).requires_grad_() for s in [(2, 3, 4), (2, 4, 5)]

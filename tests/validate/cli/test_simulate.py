@@ -1,8 +1,13 @@
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
 from sim.config import RunConfig
+from tests.conftest import ROOT
 from validate.cli import main
 from validate.cli.simulate import predicted_loss
 
@@ -85,3 +90,27 @@ def test_bad_input_is_one_line_and_status_2(capsys, flags, words):
     assert out == ""
     assert len(err.splitlines()) == 1
     assert words in err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_ctrl_c_leaves_a_folder_that_resumes_to_the_same_end(tmp_path):
+    flags = ["--dim", "20", "--context", "64", "--depth", "4", "--batch", "256", "--steps", "800", "--device", "cpu"]
+    command = [sys.executable, "-m", "validate.cli", "simulate", *flags, "--json", "--out"]
+    straight = subprocess.run([*command, tmp_path / "straight"], cwd=ROOT, capture_output=True, text=True, check=True)
+    halted = subprocess.Popen(
+        [*command, tmp_path / "halted"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "halted" / "config.json").exists():
+        time.sleep(0.02)
+    time.sleep(0.5)
+    halted.send_signal(signal.SIGINT)
+    out, err = halted.communicate(timeout=60)
+    assert halted.returncode != 0
+    assert out == ""
+    assert "Traceback" not in err
+    assert list((tmp_path / "halted").glob("checkpoint-*.safetensors"))
+    resumed = subprocess.run([*command, tmp_path / "halted"], cwd=ROOT, capture_output=True, text=True, check=True)
+    first, second = json.loads(straight.stdout), json.loads(resumed.stdout)
+    assert first["loss"] == second["loss"]
+    assert first["final_loss"] == second["final_loss"]
