@@ -29,6 +29,17 @@ _HOME: dict[str, str] = {
     "LayerStatistics": "validate.layers",
     "layer_errors": "validate.layers",
     "layer_statistics": "validate.layers",
+    "Advice": "validate.fit_advice",
+    "Shape": "validate.fit_advice",
+    "best_shape": "validate.fit_advice",
+    "exhausted_depth": "validate.fit_advice",
+    "matching_rows": "validate.filters",
+    "ExclusionPath": "validate.fit_exclusion",
+    "exclusion_path": "validate.fit_exclusion",
+    "draw_fit": "validate.fit_pictures",
+    "draw_gap": "validate.fit_pictures",
+    "draw_profiles": "validate.fit_pictures",
+    "profile_curve": "validate.fit_pictures",
 }
 
 __all__ = sorted(_HOME)

@@ -24,6 +24,7 @@ from validate.fit_engine import (
 )
 from validate.fit_intervals import Interval, asymptotic_intervals, covariance, noise_scale, profile_intervals
 from validate.fit_result import FitResult
+from validate.fit_starts import sobol_starts
 from validate.fit_summary import criteria, describe, left_out_error, no_answer
 
 INTERVALS = ("profile", "bootstrap", "asymptotic", "none")
@@ -31,6 +32,8 @@ INTERVALS = ("profile", "bootstrap", "asymptotic", "none")
 AGREEMENT = 1e-6
 # The starts are followed until a step lowers the cost by less than this share; the best is then polished and proven.
 ROUGH = 1e-9
+# Further starts of each point of a profile, which may have more than one valley.
+PROFILE_STARTS = 4
 # A robust cost is first minimised with its bend this many times wider, where it has few local minima.
 WIDER = 30.0
 
@@ -247,6 +250,8 @@ def _fit(
     optimum, agreeing = _global_minimum(problem, held, fixed_point, table.weights, starts, seed)
     free = int(np.sum(~held))
     known = problem.sigma is not None
+    others = sobol_starts(problem, PROFILE_STARTS, seed=seed + 1)
+    others[:, held] = fixed_point[held]
     for _ in range(3):
         point, cost = optimum.points[0], float(optimum.costs[0])
         noise = noise_scale(problem, point, table.weights, free, known)
@@ -256,7 +261,7 @@ def _fit(
         exact = not known and noise.scale <= ROUNDING_RESIDUAL**2 * problem.unit
         if intervals == "profile" and not exact:
             found, better = profile_intervals(
-                problem, point, cost, spread, noise, level, weights=table.weights, held=held
+                problem, point, cost, spread, noise, level, weights=table.weights, held=held, starts=others
             )
         if better is None:
             break
@@ -290,6 +295,7 @@ def _fit(
         spread=spread,
         noise=noise,
         row_weights=table.weights,
+        groups=table.groups,
     )
     return describe(result, found, warnings, verdict)
 
@@ -321,8 +327,6 @@ def _global_minimum(
     problem: FitProblem, held: np.ndarray, fixed_point: FloatArray, weights: FloatArray, starts: int, seed: int
 ) -> tuple[Optima, int]:
     """Return the best of many starts, proven, and how many starts ended there."""
-    from validate.fit_starts import sobol_starts
-
     points = sobol_starts(problem, starts, seed=seed)
     points[:, held] = fixed_point[held]
     if problem.robust != "linear":

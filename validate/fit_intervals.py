@@ -9,13 +9,14 @@ from scipy import stats
 
 from theory.checks import FloatArray
 from validate.fit_engine import ROUNDING_RESIDUAL, FitProblem, Optima, minimise
+from validate.fit_roots import crossing_distances
 
 # Search distances beyond which a profile counts as flat: factors e^25 on a log scale.
 LONGEST_LOG = 25.0
-ROOT_STEPS = 40
-ROOT_TOLERANCE = 1e-5
 # Relative to the cost: far below the root's tolerance times any rise that a level asks for.
 PROFILE_SETTLE = 1e-12
+# A profile this much lower than the optimum, relatively, has found another one.
+LOWER = 1e-7
 
 
 @dataclass(frozen=True)
@@ -123,58 +124,42 @@ def profile_intervals(
     if not places.size or not np.isfinite(noise.scale):
         return intervals, None
     problems, signs = np.repeat(places, 2), np.tile([-1.0, 1.0], places.size)
-    target = np.full(problems.size, 0.5 * noise.scale * noise.quantile(level) ** 2)
-    target = np.maximum(target, 1e-12 * cost)
+    target = max(0.5 * noise.scale * noise.quantile(level) ** 2, 1e-12 * cost)
     end = np.where(signs < 0, problem.lower[problems], problem.upper[problems])
     limit = np.where(problem.logarithmic[problems], LONGEST_LOG, _longest(problem, point)[problems])
     reach = np.minimum(np.abs(end - point[problems]), limit)
     error = np.sqrt(np.diag(spread))[problems]
     first = np.where(np.isfinite(error) & (error > 0), error, 0.05 * np.maximum(np.abs(point[problems]), 0.1))
-    distance = np.minimum(2.0 * first, reach)
-    inner, outer = np.zeros(problems.size), np.full(problems.size, np.nan)
     path = np.repeat(point[None], problems.size, axis=0)
-    state = np.where(reach <= 0, "bound", "search")
-    for _ in range(ROOT_STEPS):
-        rows = np.flatnonzero(state == "search")
-        if not rows.size:
-            break
+
+    def ratio_at(rows: np.ndarray, distance: FloatArray) -> FloatArray:
         found = _held_minimum(problem, point, path, spread, problems, signs, distance, rows, weights, held, starts)
-        if found.costs.min() < cost * (1.0 - 1e-7) - 1e-300:
-            return intervals, found.points[int(np.argmin(found.costs))]
-        rise = np.maximum(found.costs - cost, 0.0)
+        if found.costs.min() < cost * (1.0 - LOWER) - 1e-300:
+            raise _LowerOptimumError(found.points[int(np.argmin(found.costs))])
         path[rows] = found.points
-        for index, row in enumerate(rows.tolist()):
-            ratio = np.sqrt(rise[index] / target[row])
-            here = distance[row]
-            if abs(ratio - 1.0) < ROOT_TOLERANCE:
-                state[row] = "closed"
-                continue
-            if ratio < 1.0:
-                inner[row] = here
-                if here >= reach[row]:
-                    state[row] = "end"
-                    continue
-            else:
-                outer[row] = here
-            guess = here / ratio if ratio > 1e-3 else 8.0 * here
-            if np.isnan(outer[row]):
-                distance[row] = min(np.clip(guess, 1.1 * here, 8.0 * here), reach[row])
-            else:
-                width = outer[row] - inner[row]
-                if width <= 1e-7 * outer[row]:
-                    state[row] = "closed"
-                    continue
-                low, high = inner[row] + 0.02 * width, outer[row] - 0.02 * width
-                distance[row] = guess if low < guess < high else 0.5 * (inner[row] + outer[row])
+        return np.sqrt(np.maximum(found.costs - cost, 0.0) / target)
+
+    try:
+        distance, met = crossing_distances(2.0 * first, reach, ratio_at)
+    except _LowerOptimumError as lower:
+        return intervals, lower.point
     for place in places.tolist():
         ends, sides = [], []
         for sign in (-1.0, 1.0):
             row = int(np.flatnonzero((problems == place) & (signs == sign))[0])
-            side, value = _side(problem, point, place, sign, str(state[row]), distance[row])
+            side, value = _side(problem, point, place, sign, bool(met[row]), float(distance[row]))
             ends.append(value)
             sides.append(side)
         intervals[place] = Interval(ends[0], ends[1], sides[0], sides[1])
     return intervals, None
+
+
+class _LowerOptimumError(Exception):
+    """A profile met a lower cost than the optimum's."""
+
+    def __init__(self, point: FloatArray) -> None:
+        super().__init__("a profile met a lower cost than the optimum's")
+        self.point = point
 
 
 def _longest(problem: FitProblem, point: FloatArray) -> FloatArray:
@@ -183,18 +168,18 @@ def _longest(problem: FitProblem, point: FloatArray) -> FloatArray:
 
 
 def _side(
-    problem: FitProblem, point: FloatArray, place: int, sign: float, state: str, distance: float
+    problem: FitProblem, point: FloatArray, place: int, sign: float, met: bool, distance: float
 ) -> tuple[str, float]:
     """Return how one side of a profile ended, and where, in natural units."""
     parameter = problem.law.parameters[place]
     end = problem.lower[place] if sign < 0 else problem.upper[place]
-    if state == "closed":
+    if met:
         moved = point.copy()
         moved[place] += sign * distance
         return "closed", float(problem.natural(moved)[place])
-    touches = state == "bound" or abs(point[place] + sign * distance - end) <= 1e-12 * max(1.0, abs(end))
+    touches = abs(point[place] + sign * distance - end) <= 1e-12 * max(1.0, abs(end))
     searched_end = parameter.name.endswith("exponent") or parameter.name == "decay_depth"
-    if state in {"bound", "end"} and touches and not searched_end:
+    if touches and not searched_end:
         return "bound", float(parameter.lower if sign < 0 else parameter.upper)
     if sign > 0:
         return "open", np.inf
@@ -216,7 +201,7 @@ def _held_minimum(
 ) -> Optima:
     """Return the best minimum with one parameter held, started at the optimum, along the covariance and at the last."""
     count = point.size
-    value = point[problems[rows]] + signs[rows] * distance[rows]
+    value = point[problems[rows]] + signs[rows] * distance
     hold = np.broadcast_to(held, (rows.size, count)).copy()
     hold[np.arange(rows.size), problems[rows]] = True
     tries = [np.repeat(point[None], rows.size, axis=0), path[rows].copy()]

@@ -9,14 +9,19 @@ import numpy as np
 
 from theory.checks import FloatArray
 from validate.fit_engine import FitProblem, minimise
+from validate.fit_roots import crossing_distances
+from validate.fit_starts import sobol_starts
 
 if TYPE_CHECKING:
     from validate.fit_result import FitPrediction, FitResult
 
-ROOT_STEPS = 30
-ROOT_TOLERANCE = 1e-4
+# Factor e^this is as far as an interval of a predicted loss is followed.
+LONGEST_LOG = 7.0
+# Further starts, besides the optimum and the last point of the trace.
+MORE_STARTS = 6
 # The row that pulls the law towards a value weighs this many rows.
 PULL = 1e4
+PULL_SETTLE = 1e-12
 
 
 def predict_loss(fit: FitResult, columns: dict[str, FloatArray]) -> FitPrediction:
@@ -42,44 +47,22 @@ def _trace(fit: FitResult, columns: dict[str, FloatArray], loss: FloatArray) -> 
     centre = np.tile(loss, 2)
     level = 0.5 * fit.noise.scale * fit.noise.quantile(fit.level) ** 2
     level = max(level, 1e-12 * fit.objective)
-    reach = _first_reach(fit, columns, loss)
-    distance = np.tile(reach, 2)
-    inner, outer = np.zeros(2 * size), np.full(2 * size, np.nan)
-    ends = np.full(2 * size, np.nan)
+    first = np.tile(_first_reach(fit, columns, loss), 2)
+    logarithmic = fit.problem.residuals == "log"
+    # A linear fit may predict down to nothing below and a thousand times the loss above.
+    longest = np.full(2 * size, LONGEST_LOG) if logarithmic else np.where(signs < 0, 2.0, 1e3) * np.abs(centre)
     points = np.repeat(fit.point[None], 2 * size, axis=0)
-    searching = np.ones(2 * size, dtype=bool)
-    for _ in range(ROOT_STEPS):
-        rows = np.flatnonzero(searching)
-        if not rows.size:
-            break
-        target = centre[rows] + signs[rows] * distance[rows]
-        if fit.problem.residuals == "log":
-            target = centre[rows] * np.exp(signs[rows] * distance[rows])
-        points[rows], value, rise = _pulled(fit, {n: c[rows] for n, c in at.items()}, target, points[rows])
-        ratio = np.sqrt(np.maximum(rise, 0.0) / level)
-        for place, row in enumerate(rows):
-            here = distance[row]
-            if abs(ratio[place] - 1.0) < ROOT_TOLERANCE or (
-                inner[row] > 0.999999 * np.nan_to_num(outer[row], nan=np.inf)
-            ):
-                ends[row], searching[row] = value[place], False
-                continue
-            if ratio[place] < 1.0:
-                inner[row] = here
-            else:
-                outer[row] = here
-            ends[row] = value[place]
-            guess = here / ratio[place] if ratio[place] > 0.05 else 4.0 * here
-            if np.isnan(outer[row]):
-                distance[row] = np.clip(guess, 1.2 * here, 4.0 * here)
-                if distance[row] > 50.0 * reach[row % size] + 50.0:
-                    ends[row] = np.inf if signs[row] > 0 else (0.0 if fit.problem.residuals == "log" else -np.inf)
-                    searching[row] = False
-            else:
-                width = outer[row] - inner[row]
-                inside = inner[row] + 0.02 * width < guess < outer[row] - 0.02 * width
-                distance[row] = guess if inside else 0.5 * (inner[row] + outer[row])
-    return ends
+    ends = centre.copy()
+
+    def ratio_at(rows: np.ndarray, distance: FloatArray) -> FloatArray:
+        step = signs[rows] * distance
+        target = centre[rows] * np.exp(step) if logarithmic else centre[rows] + step
+        points[rows], ends[rows], rise = _pulled(fit, {n: c[rows] for n, c in at.items()}, target, points[rows])
+        return np.asarray(np.sqrt(np.maximum(rise, 0.0) / level))
+
+    _, met = crossing_distances(first, longest, ratio_at)
+    lowest = 0.0 if logarithmic else -np.inf
+    return np.where(met, ends, np.where(signs > 0, np.inf, lowest))
 
 
 def _first_reach(fit: FitResult, columns: dict[str, FloatArray], loss: FloatArray) -> FloatArray:
@@ -107,14 +90,17 @@ def _pulled(
     sigma = None if problem.sigma is None else np.append(problem.sigma, np.median(problem.sigma))
     wide: FitProblem = replace(problem, columns=columns, loss_values=losses, sigma=sigma, pulled=True)
     weights = np.append(fit.row_weights, PULL * np.mean(fit.row_weights))
-    starts = np.concatenate([points, np.repeat(fit.point[None], batch, axis=0)])
-    doubled = replace(
+    more = sobol_starts(problem, MORE_STARTS, seed=1)
+    more[:, fit.held] = fit.point[fit.held]
+    tries = [points, *(np.repeat(start[None], batch, axis=0) for start in (fit.point, *more))]
+    many = replace(
         wide,
-        columns={name: np.concatenate([column, column]) for name, column in columns.items()},
-        loss_values=np.concatenate([losses, losses]),
+        columns={name: np.concatenate([column] * len(tries)) for name, column in columns.items()},
+        loss_values=np.concatenate([losses] * len(tries)),
     )
-    found = minimise(doubled, starts, weights=weights, held=fit.held, polish=problem.robust == "huber")
-    best = np.where(found.costs[:batch] <= found.costs[batch:], np.arange(batch), np.arange(batch) + batch)
+    polish = problem.robust == "huber"
+    found = minimise(many, np.concatenate(tries), weights=weights, held=fit.held, polish=polish, settle=PULL_SETTLE)
+    best = np.argmin(found.costs.reshape(len(tries), batch), axis=0) * batch + np.arange(batch)
     chosen = found.points[best]
     value = wide.predicted(chosen)[:, -1]
     rise = problem.cost(chosen, np.broadcast_to(fit.row_weights, (batch, problem.rows))) - fit.objective

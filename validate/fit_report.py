@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from theory.checks import choice, real
+from theory.checks import FloatArray, choice, real
 from theory.depth_laws import DEPTH_LAWS
 from theory.results import Result, plain
+from validate.filters import matching_rows
 from validate.fit import fit_depth_law, fit_joint_law, rank_laws
 from validate.fit_result import FitResult
 from validate.tables import RunTable, lines_text, read_number
@@ -30,11 +31,17 @@ class FitReport(Result):
         Sentences on the rows and the reading of the file.
     left_out
         Lines of rows that the rules of exclusion left out.
+    rule
+        The rules, in words; empty where no row was left out.
+    all_rows
+        The same law fitted to all rows, where some were left out and it could be.
     """
 
     ranking: tuple[FitResult, ...]
     notes: tuple[str, ...]
     left_out: tuple[int, ...]
+    rule: str = ""
+    all_rows: FitResult | None = None
 
     @property
     def best(self) -> FitResult:
@@ -55,9 +62,11 @@ class FitReport(Result):
             }
             for fit in self.ranking
         ]
-        return plain(
-            {**self.best.to_dict(), "ranking": ranking, "notes": list(self.notes), "left_out_lines": self.left_out}
-        )
+        everything = None
+        if self.all_rows is not None:
+            everything = {key: self.all_rows.to_dict()[key] for key in ("n", "objective", "parameters", "status")}
+        exclusion = {"rule": self.rule, "lines": list(self.left_out), "fit_to_all_rows": everything}
+        return plain({**self.best.to_dict(), "ranking": ranking, "notes": list(self.notes), "exclusion": exclusion})
 
     def __str__(self) -> str:
         """Return the best law and one line a rival."""
@@ -70,6 +79,9 @@ class FitReport(Result):
                 else f"  {fit.law:>24}  {fit.status}"
                 for fit in self.ranking
             ]
+        if self.all_rows is not None:
+            values = ", ".join(f"{name} {item.value:.4g}" for name, item in self.all_rows.parameters.items())
+            lines.append(f"{len(self.left_out)} rows left out ({self.rule}); with all {self.all_rows.n}: {values}")
         return "\n".join(lines)
 
 
@@ -81,6 +93,7 @@ def fit_table(
     standard_error: str | None = None,
     group: str | None = None,
     max_loss: float | None = None,
+    where: str | None = None,
     law: str = ALL,
     fix: Sequence[str] = (),
     robust: str | None = None,
@@ -99,6 +112,8 @@ def fit_table(
         Column names.
     max_loss
         Rows with a loss below this are used; the others are named.
+    where
+        Rows that satisfy this condition are used (see `matching_rows`); the others are named.
     law
         A depth law or ``all``; with a variable besides depth it must be ``all``.
     fix
@@ -119,38 +134,16 @@ def fit_table(
     """
     if not columns:
         raise ValueError("depth: name a column of depths (or width, tokens, parameters)")
+    rows = _chosen(table, loss, max_loss, where, drop=options.get("diverged") == "drop")
+    table = rows.table
+    notes = [*rows.notes, *_doubled(table, [*columns.values(), loss])]
     losses = table.numbers(loss)
-    notes, left_out = list(table.notes), []
-    if max_loss is not None:
-        real("max-loss", max_loss, above=0)
-        out = np.isfinite(losses) & (losses >= max_loss)
-        left_out = [table.lines[row] for row in np.flatnonzero(out)]
-        if left_out:
-            notes.append(f"{len(left_out)} rows with loss >= {max_loss:g} left out: lines {lines_text(left_out)}")
-        table, losses = table.keep(~out), losses[~out]
-    if not len(table):
-        raise ValueError(f"max-loss={max_loss}: no row of {table.source} is left")
-    bad = np.flatnonzero(~(np.isfinite(losses) & (losses > 0)))
-    if bad.size:
-        lines = lines_text([table.lines[row] for row in bad])
-        text = f"loss is not a finite positive number on line {lines} of {table.source}"
-        if options.get("diverged") != "drop":
-            raise ValueError(f"{text}: diverged runs must be left out (--drop-diverged does so and names them)")
-        notes.append(f"{text}: left out as diverged")
-        table = table.keep(np.isfinite(losses) & (losses > 0))
-        losses = losses[np.isfinite(losses) & (losses > 0)]
-    arrays = {}
-    for name, column in columns.items():
-        arrays[name] = table.numbers(column)
-        wrong = np.flatnonzero(~(np.isfinite(arrays[name]) & (arrays[name] > 0)))
-        if wrong.size:
-            entry = table.columns[table.name_of(column)][wrong[0]]
-            raise ValueError(f"{column}={entry!r} on line {table.lines[wrong[0]]}: must be a positive number")
+    arrays = {name: _positive(table, column) for name, column in columns.items()}
     given: dict[str, Any] = {"robust_scale": robust_scale, **options}
     if robust is not None:
         given["robust"] = robust
     if standard_error is not None:
-        given["standard_error"] = table.numbers(standard_error)
+        given["standard_error"] = _positive(table, standard_error)
     if group is not None:
         given["groups"] = [str(entry) for entry in table.columns[table.name_of(group)]]
     fixed = dict(_fixed(entry) for entry in fix)
@@ -167,7 +160,102 @@ def fit_table(
     else:
         choice("law", law, (ALL,))
         ranking = [fit_joint_law(arrays, losses, fixed=fixed, **given)]
-    return FitReport(tuple(ranking), tuple(notes), tuple(left_out))
+    everything = None
+    if rows.left_out:
+        try:
+            everything = fit_table(
+                rows.whole,
+                columns,
+                loss,
+                standard_error=standard_error,
+                group=group,
+                law=ranking[0].law if set(columns) == {"depth"} else ALL,
+                fix=[entry for entry in fix if _fixed(entry)[0] in ranking[0].parameters],
+                robust=robust,
+                robust_scale=robust_scale,
+                **{**options, "intervals": "asymptotic", "diverged": "drop"},
+            ).best
+        except ValueError as error:
+            notes.append(f"all rows together could not be fitted: {error}")
+    return FitReport(tuple(ranking), tuple(notes), rows.left_out, rows.rule, everything)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    table: RunTable
+    whole: RunTable
+    notes: list[str]
+    left_out: tuple[int, ...]
+    rule: str
+
+
+def _chosen(table: RunTable, loss: str, max_loss: float | None, where: str | None, *, drop: bool) -> _Rows:
+    """Return the rows that the rules keep; every row left out is named by its line."""
+    notes, rules = list(table.notes), []
+    losses = table.numbers(loss)
+    kept = np.ones(len(table), dtype=bool)
+    if where is not None:
+        kept &= matching_rows(table, where)
+        rules.append(where)
+    if max_loss is not None:
+        real("max-loss", max_loss, above=0)
+        kept &= ~(np.isfinite(losses) & (losses >= max_loss))
+        rules.append(f"{loss} < {max_loss:g}")
+    left_out = tuple(table.lines[row] for row in np.flatnonzero(~kept))
+    rule = " and ".join(rules)
+    if left_out:
+        notes.append(f"{len(left_out)} rows outside {rule} left out: lines {lines_text(left_out)}")
+    if not kept.any():
+        raise ValueError(f"no row of {table.source} satisfies {rule}")
+    bad = kept & ~(np.isfinite(losses) & (losses > 0))
+    if bad.any():
+        lines = lines_text([table.lines[row] for row in np.flatnonzero(bad)])
+        text = f"{loss} is not a finite positive number on line {lines} of {table.source}"
+        if not drop:
+            raise ValueError(f"{text}: diverged runs must be left out (--drop-diverged does so and names them)")
+        notes.append(f"{text}: left out as diverged")
+        kept &= ~bad
+        if not kept.any():
+            raise ValueError(f"{text}: no row is left")
+    return _Rows(table.keep(kept), table, notes, left_out, rule if left_out else "")
+
+
+def _positive(table: RunTable, column: str) -> FloatArray:
+    values = table.numbers(column)
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if wrong.size:
+        entry = table.columns[table.name_of(column)][wrong[0]]
+        raise ValueError(f"{column}={entry!r} on line {table.lines[wrong[0]]}: must be a positive number")
+    return values
+
+
+def _doubled(table: RunTable, columns: Sequence[str]) -> list[str]:
+    """Return a sentence on rows that repeat an earlier one in every column used: copies narrow every interval."""
+    seen: dict[tuple[float, ...], int] = {}
+    pairs = []
+    numbers = np.stack([table.numbers(column) for column in columns], axis=1)
+    for line, row in zip(table.lines, numbers.tolist(), strict=True):
+        first = seen.setdefault(tuple(row), line)
+        if first != line:
+            pairs.append(line)
+    if not pairs:
+        return []
+    return [f"{len(pairs)} rows repeat an earlier row exactly and count as further runs: lines {lines_text(pairs)}"]
+
+
+def predictions(fit: FitResult, depths: str) -> list[dict[str, Any]]:
+    """Return predicted losses with intervals at depths written ``16,32``; a joint law at the medians of the rest.
+
+    Raises
+    ------
+    ValueError
+        If a depth cannot be read, or the fit has no answer.
+    """
+    at = np.array([read_number(part) for part in depths.split(",")])
+    others = {
+        name: np.full(at.size, np.median(column)) for name, column in fit.problem.columns.items() if name != "depth"
+    }
+    return plain(fit.predict(at, **others).to_frame().to_dict("records"))
 
 
 def _fixed(entry: str) -> tuple[str, float]:

@@ -102,6 +102,7 @@ class FitResult(Result):
     spread: FloatArray = field(repr=False)
     noise: NoiseScale = field(repr=False)
     row_weights: FloatArray = field(repr=False)
+    groups: np.ndarray | None = field(repr=False, default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return law, n, objective, parameters and the rest as JSON-ready values."""

@@ -22,7 +22,7 @@ def sobol_starts(problem: FitProblem, count: int, *, seed: int = 0) -> FloatArra
     are Sobol points too, so that no start depends on a solution that hides another optimum.
     """
     law = problem.law
-    unit = qmc.Sobol(len(law.parameters), seed=seed).random(count)
+    unit = qmc.Sobol(len(law.parameters), seed=seed).random_base2(max(count - 1, 1).bit_length())[:count]
     losses = problem.loss_values
     values = np.empty((count, len(law.parameters)))
     exponents: dict[str, FloatArray] = {}

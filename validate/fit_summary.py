@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from scipy import stats
 
 from theory.checks import FloatArray
 from validate.fit_checks import Monotony
 from validate.fit_engine import ROUNDING_RESIDUAL, FitProblem, minimise
 from validate.fit_intervals import Interval, NoiseScale
 from validate.fit_result import FitResult, ParameterEstimate
+
+# A law whose chi-square is larger than this share of tables would give does not describe them.
+HOPELESS = 1e-3
 
 
 def criteria(problem: FitProblem, cost: float, free: int, known: bool, weights: FloatArray) -> dict[str, float]:
@@ -97,6 +101,15 @@ def describe(result: FitResult, found: list[Interval], warnings: list[str], verd
     if result.agreeing_starts < 2 and result.starts > 1:
         notes.append(f"only {result.agreeing_starts} of {result.starts} starts ended in this optimum")
     parts = ["Converged"]
+    freedom = problem.rows - int(np.sum(~held))
+    if problem.sigma is not None and freedom > 0:
+        chance = float(stats.chi2.sf(2.0 * result.objective, freedom))
+        if chance < HOPELESS:
+            parts[0] = "Converged, but the law does not describe these losses"
+            notes.append(
+                f"chi-square {2.0 * result.objective:.4g} on {freedom} degrees of freedom (chance {chance:.1e}): "
+                "the standard errors are too small or the law is wrong, and the intervals are too narrow"
+            )
     if resting:
         parts.append(f"at bound: {', '.join(resting)}")
     if loose:
