@@ -101,12 +101,12 @@ def _inverse_depth_on(group: pd.DataFrame) -> dict[str, Any]:
     depths = group["depth"].nunique() if len(group) else 0
     if depths < FEWEST_DEPTHS:
         return {"state": "open", "exponent": None, "reason": f"{depths} converged depths, {FEWEST_DEPTHS} needed"}
+    # Relative noise is estimated from the scatter about the law, so that the spread of seeds is in the interval.
     data = group["depth"].to_numpy(dtype=float), group["final_loss"].to_numpy(dtype=float)
-    error = group["standard_error"].to_numpy(dtype=float)
-    free = fit_depth_law(*data, law="power", standard_error=error)
+    free = fit_depth_law(*data, law="power")
     exponent = free.parameters["exponent"]
     low, high = exponent.interval
-    scores = {fit.law: fit.aicc for fit in rank_laws(*data, standard_error=error)}
+    scores = {fit.law: fit.aicc for fit in rank_laws(*data)}
     finite = {law: score for law, score in scores.items() if np.isfinite(score)}
     lead = finite["inverse-depth"] - min(finite.values()) if "inverse-depth" in finite else float("nan")
     known = not (np.isnan(low) or np.isnan(high))
@@ -184,10 +184,7 @@ def residual(evidence: Evidence) -> Verdict:
     for correlation, group in runs.groupby("correlation") if len(runs) else []:
         if group["depth"].nunique() >= FEWEST_DEPTHS:
             data = group["depth"].to_numpy(dtype=float), group["final_loss"].to_numpy(dtype=float)
-            error = group["standard_error"].to_numpy(dtype=float)
-            fits[float(str(correlation))] = fit_depth_law(*data, law="power", standard_error=error).parameters[
-                "exponent"
-            ]
+            fits[float(str(correlation))] = fit_depth_law(*data, law="power").parameters["exponent"]
     if not {0.0, 1.0} <= set(fits):
         return _missing(f"fewer than {FEWEST_DEPTHS} converged depths for teacher correlation 0 and 1")
     independent, identical = fits[0.0], fits[1.0]

@@ -186,7 +186,8 @@ def depth_law_fits(runs: pd.DataFrame) -> list[dict[str, Any]]:
     """Return one row a spectrum and attention: the fitted power law with intervals, or why there is none.
 
     Converged runs are the data points. Where they cover fewer than five depths, three parameters cannot be judged by
-    them: all runs are fitted then, and the row says that the fit is provisional; claims never use it.
+    them: all runs are fitted then, and the row says that the fit is provisional; claims never use it. The noise is
+    estimated from the scatter about the law, so that the spread of seeds is in the intervals.
     """
     from validate import FitError, fit_depth_law
 
@@ -206,7 +207,6 @@ def depth_law_fits(runs: pd.DataFrame) -> list[dict[str, Any]]:
                 chosen["depth"].to_numpy(dtype=float),
                 chosen["final_loss"].to_numpy(dtype=float),
                 law="power",
-                standard_error=chosen["standard_error"].to_numpy(dtype=float),
             )
             row |= {"fit": fit, "status": fit.status}
         except FitError as error:
