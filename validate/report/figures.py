@@ -50,25 +50,42 @@ def new_canvas(width: float, height: float) -> Canvas:
 
 
 def plain_ticks(axes: Axes, *, depths: np.ndarray | None = None, x: bool = False) -> None:
-    """Label a log axis with plain decimals, at least three of them, and the depth axis with the depths used."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+    """Label log axes with plain decimals, at least three of them: y always, x if asked, or with the depths used."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-    plain = FuncFormatter(lambda value, _: f"{value:.6g}")
     if depths is not None:
         axes.xaxis.set_major_locator(FixedLocator([float(depth) for depth in np.unique(depths)]))
-        axes.xaxis.set_minor_locator(NullLocator())
+    elif x:
+        axes.xaxis.set_major_locator(FixedLocator(readable_ticks(*sorted(axes.get_xlim()))))
     if depths is not None or x:
-        axes.xaxis.set_major_formatter(plain)
+        axes.xaxis.set_major_formatter(FuncFormatter(_plain))
         axes.xaxis.set_minor_formatter(NullFormatter())
+        if depths is not None:
+            axes.xaxis.set_minor_locator(NullLocator())
     low, high = sorted(axes.get_ylim())
-    for locator in (LogLocator(subs=(1.0, 2.0, 5.0)), MaxNLocator(5)):
-        shown = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
-        if len(shown) >= 3:
-            break
-    axes.yaxis.set_major_locator(FixedLocator(shown))
-    axes.yaxis.set_major_formatter(plain)
+    axes.yaxis.set_major_locator(FixedLocator(readable_ticks(low, high)))
+    axes.yaxis.set_major_formatter(FuncFormatter(_plain))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylim(low, high)
+
+
+def readable_ticks(low: float, high: float) -> list[float]:
+    """Return at least three ticks for a log axis from ``low`` to ``high``: 1, 10, 100, or 1, 2, 5, or even steps."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    decades = np.log10(high / low)
+    locators = [LogLocator(subs=(1.0, 2.0, 5.0)), MaxNLocator(5)]
+    if decades >= 3:
+        locators.insert(0, LogLocator(numticks=8))
+    for locator in locators:
+        shown = [float(tick) for tick in locator.tick_values(low, high) if low <= tick <= high]
+        if len(shown) >= 3:
+            break
+    return shown
+
+
+def _plain(value: float, _: float) -> str:
+    return f"{value:.6g}"
 
 
 def draw_curves(table: pd.DataFrame) -> Canvas:
@@ -141,16 +158,21 @@ def draw_linear_optimum(table: pd.DataFrame) -> Canvas:
 
 def draw_half_times(table: pd.DataFrame) -> Canvas:
     """Draw half-learning times against eigenvalues: columns attention, spectrum, depth, eigenvalue, half_time."""
-    figure = new_canvas(6.4, 3.8)
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, attention in zip(panels, ("linear", "softmax"), strict=True):
-        part = table[(table["attention"] == attention) & table["half_time"].notna()]
-        for colour, (depth, group) in zip(COLOURS, part.groupby("depth"), strict=False):
-            ordered = group.sort_values("eigenvalue")
-            axes.plot(ordered["eigenvalue"], ordered["half_time"], "o-", color=colour, ms=4, label=f"L = {depth}")
-        axes.set(xscale="log", yscale="log", xlabel="eigenvalue", title=attention)
+    structured = [name for name, group in table.groupby("spectrum", sort=False) if group["eigenvalue"].nunique() > 1]
+    figure = new_canvas(6.4, 0.8 + 2.8 * max(len(structured), 1))
+    grid = figure.subplots(max(len(structured), 1), 2, sharex="row", sharey="row", squeeze=False)
+    for row, spectrum in zip(grid, structured, strict=False):
+        for axes, attention in zip(row, ("linear", "softmax"), strict=True):
+            chosen = (table["attention"] == attention) & (table["spectrum"] == spectrum) & table["half_time"].notna()
+            modes = table[chosen].groupby(["depth", "eigenvalue"], as_index=False)["half_time"].median()
+            for colour, (depth, group) in zip(COLOURS, modes.groupby("depth"), strict=False):
+                axes.plot(group["eigenvalue"], group["half_time"], "o-", color=colour, ms=4, label=f"L = {depth}")
+            axes.set(xscale="log", yscale="log", xlabel="eigenvalue", title=f"{attention}, {spectrum!s}")
+        plain_ticks(row[0], x=True)
+        plain_ticks(row[1], x=True)
+    panels = grid[0]
     panels[0].set_ylabel("half-learning time (steps)")
-    panels[0].legend(frameon=False)
+    panels[0].legend(frameon=False, fontsize="small")
     return figure
 
 
