@@ -161,8 +161,12 @@ def population_loss(spectrum: Spectrum, gains: npt.ArrayLike) -> float:
 
 
 def population(spectrum: Spectrum) -> QuadraticLoss:
-    """Return the quadratic form of the population: nodes lambda_k, weights lambda_k omega_k."""
-    return QuadraticLoss(spectrum.eigenvalues, spectrum.signal, None, spectrum.dim)
+    """Return the quadratic form of the population: nodes lambda_k, weights lambda_k omega_k.
+
+    For a `SpectralMeasure` of infinite dim the clock is that of t / D.
+    """
+    dim = 1 if spectrum.dim == float("inf") else spectrum.dim
+    return QuadraticLoss(spectrum.eigenvalues, spectrum.signal, None, dim)
 
 
 def quadratic_loss(

@@ -100,7 +100,14 @@ class SpectralMeasure(Result):
 
     @classmethod
     def power_law(
-        cls, dim: float, capacity: float, source: float, *, normalise: bool = True, order: int = ORDER
+        cls,
+        dim: float,
+        capacity: float,
+        source: float,
+        *,
+        normalise: bool = True,
+        order: int = ORDER,
+        head: int | None = None,
     ) -> SpectralMeasure:
         """Return the power law lambda_k = k^-capacity, lambda_k omega_k ∝ k^-(capacity source + 1), k = 1..dim.
 
@@ -114,6 +121,9 @@ class SpectralMeasure(Result):
             Scale so that sum_k lambda_k omega_k = 1; otherwise the first mode has signal 1.
         order : int
             Nodes a cell.
+        head : int, optional
+            Modes 1 .. head - 1 stay one by one (64 by default). Untied layers of depth L put a zero on each of the
+            first eigenvalues, so their floor needs a head of 2 L or more; tied losses do not.
 
         Raises
         ------
@@ -124,11 +134,12 @@ class SpectralMeasure(Result):
         size = math.inf if infinite else float(integer("dim", dim))
         nu, beta = real("capacity", capacity, above=0), real("source", source, above=0)
         order = integer("order", order, minimum=2)
-        k, weight, cells = _power_law_nodes(size, nu, order)
+        first = HEAD if head is None else integer("head", head, minimum=2)
+        k, weight, cells = _power_law_nodes(size, nu, order, first)
         signal = weight * k ** -(nu * beta + 1)
         eigenvalues = k**-nu
         if infinite:
-            far, far_eigenvalues, far_signal = _far_tail(nu, beta, cells[0].high[-1] if cells else HEAD, order)
+            far, far_eigenvalues, far_signal = _far_tail(nu, beta, cells[0].high[-1] if cells else first - 1, order)
             eigenvalues = np.concatenate([eigenvalues, far_eigenvalues])
             signal = np.concatenate([signal, far_signal])
             cells = (*cells, far)
@@ -268,13 +279,15 @@ def _edges_towards(low: float, high: float, ratio: float, least: float) -> Float
     return np.unique(np.array([*edges, high]))
 
 
-def _power_law_nodes(dim: float, nu: float, order: int) -> tuple[FloatArray, FloatArray, tuple[_Cells, ...]]:
+def _power_law_nodes(
+    dim: float, nu: float, order: int, first: int
+) -> tuple[FloatArray, FloatArray, tuple[_Cells, ...]]:
     """Return positions k, weights, and compressed cells for modes 1 .. dim (.. CONTINUOUS_FROM if infinite)."""
     if dim <= EXACT_UP_TO:
         return np.arange(1.0, dim + 1), np.ones(int(dim)), ()
     ratio = min(2.0, math.exp(1 / nu))
     # A cell must hold more modes than twice the order, so steep spectra keep a longer head.
-    head = max(float(HEAD), math.ceil(2 * order / (ratio - 1)))
+    head = max(float(first), math.ceil(2 * order / (ratio - 1)))
     if math.isinf(dim):
         edges = [head]
         while edges[-1] < CONTINUOUS_FROM and edges[-1] ** -nu > SMALLEST_EIGENVALUE:

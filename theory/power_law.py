@@ -72,6 +72,16 @@ class PowerLaw:
         return self.gain_prefactor(depth) * gamma**-self.source
 
 
+def is_power_law(spectrum: Spectrum | SpectralMeasure) -> bool:
+    """Return whether the eigenvalues are k^-nu themselves; measured spectra only carry fitted exponents."""
+    if spectrum.capacity is None or spectrum.source is None:
+        return False
+    if isinstance(spectrum, SpectralMeasure):
+        return spectrum.amplitude is not None
+    expected = np.array([1.0, spectrum.dim]) ** -spectrum.capacity
+    return bool(np.allclose(spectrum.eigenvalues[[0, -1]], expected, rtol=EXACT, atol=0))
+
+
 def power_law_of(spectrum: Spectrum | SpectralMeasure) -> PowerLaw:
     """Return nu, beta, A and D of a spectrum that is a power law.
 
@@ -81,10 +91,7 @@ def power_law_of(spectrum: Spectrum | SpectralMeasure) -> PowerLaw:
         If it is none: its ``capacity`` or ``source`` is ``None``.
     """
     nu, beta = spectrum.capacity, spectrum.source
-    # Measured spectra carry fitted exponents, but are no exact power law.
-    ends = spectrum.eigenvalues[[0, -1]] if isinstance(spectrum, Spectrum) else np.ones(0)
-    exact = nu is not None and np.allclose(ends, np.array([1.0, spectrum.dim])[: ends.size] ** -nu, rtol=EXACT, atol=0)
-    if nu is None or beta is None or not exact:
+    if nu is None or beta is None or not is_power_law(spectrum):
         raise ValueError(f"spectrum={spectrum.name!r}: must be an exact power law for laws with prefactors")
     # The first mode has lambda = 1, so its signal is A.
     amplitude = float(spectrum.signal[0]) if isinstance(spectrum, Spectrum) else spectrum.amplitude

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from theory.asymptotics import Exponents, exponents
+from theory.asymptotics import Exponents, crossovers, exponents
 from theory.checks import FloatArray, choice, integer, real, vector
 from theory.floors import Floor
 from theory.losses import jackknife_error
+from theory.measure import SpectralMeasure
 from theory.paths import METHODS as METHODS
 from theory.paths import Training, predicted_path
+from theory.power_law import is_power_law
 from theory.results import Result, axes_or_new, plain
+from theory.spectra import Spectrum
 from theory.task import Task
 
 if TYPE_CHECKING:
@@ -52,8 +56,8 @@ class Prediction(Result):
         What the solver says.
     notes : dict
         What else was found: ``tie_break``, ``half_times``, ``drop_times``, ``plateaus``, ``batch_noise``,
-        ``largest_stable_learning_rate``; ``validity``, ``missing`` and ``rare_contexts`` say what a large-size limit
-        leaves out.
+        ``largest_stable_learning_rate``; ``power_law`` says when truncation or depth ends it, ``spectrum`` how a large
+        one is held; ``validity``, ``missing`` and ``rare_contexts`` say what a large-size limit leaves out.
     """
 
     task: Task
@@ -198,6 +202,8 @@ def predict(
     training = Training(method, tuple(at), rate, untied, break_size, start, start_size)
     path = predicted_path(task, depth, training, width=width, deterministic=deterministic, samples=samples, seed=seed)
     notes = dict(path.notes)
+    if task.setting == "rrs" and task.context is None and width is None and method == "flow":
+        notes |= _scales(task.spectrum, depth)
     if half_times:
         from theory.half_times import mode_half_times
 
@@ -223,3 +229,14 @@ def predict(
         status=path.status,
         notes=notes,
     )
+
+
+def _scales(spectrum: Spectrum | SpectralMeasure, depth: int) -> dict[str, Any]:
+    """Return where a cut spectrum, or depth, ends the power law, and how a large spectrum is held."""
+    notes: dict[str, Any] = {}
+    if is_power_law(spectrum):
+        notes["power_law"] = crossovers(spectrum, depth).first
+    if isinstance(spectrum, SpectralMeasure):
+        clock = "; times are t / D" if math.isinf(spectrum.dim) else ""
+        notes["spectrum"] = f"dim {spectrum.dim:g} as {spectrum.points} points{clock}"
+    return notes

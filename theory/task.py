@@ -9,6 +9,8 @@ from theory.checks import choice, integer, real
 from theory.results import Result
 from theory.spectra import Spectrum
 
+# Larger spectra are held as compressed measures.
+LARGEST_DIM = 1_000_000
 SETTINGS = ("rrs", "fs", "iso")
 
 
@@ -23,7 +25,8 @@ class Task(Result):
     Parameters
     ----------
     spectrum : Spectrum
-        lambda_k and omega_k.
+        lambda_k and omega_k. A `SpectralMeasure`, for spectra too large to hold, serves in the setting ``rrs`` at
+        infinite context, where only sums over modes matter.
     setting : {"rrs", "fs", "iso"}
         ``rrs``: a fresh Haar rotation O in every context; ``fs``: O = I, the same eigenbasis always;
         ``iso``: all eigenvalues equal one.
@@ -48,6 +51,11 @@ class Task(Result):
         if self.context is not None:
             object.__setattr__(self, "context", integer("context", self.context))
         object.__setattr__(self, "label_noise", real("label_noise", self.label_noise, minimum=0))
+        if not isinstance(self.spectrum, Spectrum) and (self.setting != "rrs" or self.context is not None):
+            raise ValueError(
+                f"spectrum={self.spectrum.name!r} of dim {self.spectrum.dim:g}: must have at most {LARGEST_DIM} modes "
+                "unless the setting is rrs and the context infinite"
+            )
         if self.setting == "iso" and not bool((self.spectrum.eigenvalues == 1).all()):
             raise ValueError(f"spectrum={self.spectrum.name!r}: must have all eigenvalues 1 in the setting 'iso'")
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ MOST_STEPS = 10_000_000
 
 Setting = Annotated[str, typer.Option(help="rrs (fresh rotation each context), fs (fixed eigenbasis), or iso.")]
 Dim = Annotated[int, typer.Option(help="Covariate dimension D.")]
+LargeDim = Annotated[str, typer.Option(help="Covariate dimension D, of any size, or inf (rrs, infinite context).")]
 Capacity = Annotated[float, typer.Option(help="nu: eigenvalues fall like k^-nu.")]
 Source = Annotated[float, typer.Option(help="beta: eigenvalue x task power falls like k^-(nu beta + 1).")]
 Context = Annotated[str, typer.Option(help="P, labelled tokens a context; 'inf' is the population covariance.")]
@@ -103,6 +104,44 @@ def read_times(text: str) -> list[float]:
     if any(later <= earlier for earlier, later in itertools.pairwise(times)):
         raise reject("times", text, "strictly increasing")
     return times
+
+
+def read_dim(text: str) -> int | float:
+    """Return ``--dim`` as a whole number, such as 45, 1e9 or 1_000_000, or ``math.inf`` for ``inf``.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isinf(number) and number > 0:
+        return number
+    if not number.is_integer() or number < 1:
+        raise reject("dim", text, "a whole number >= 1, or inf")
+    return int(number)
+
+
+def large_task(task: Task, dim: int | float, depth: int) -> Task:
+    """Return ``task`` with its power law carried to ``dim`` modes, too many to hold one by one.
+
+    Raises
+    ------
+    ValueError
+        If the task has no power law, a finite context, or another setting than ``rrs``.
+    """
+    from theory.measure import SpectralMeasure
+    from theory.task import LARGEST_DIM, Task
+
+    spectrum = task.spectrum
+    if spectrum.capacity is None or spectrum.source is None:
+        raise reject("dim", dim, f"at most {LARGEST_DIM} in the setting {task.setting!r}")
+    # Untied layers put their zeros on the first eigenvalues one by one.
+    measure: Any = SpectralMeasure.power_law(dim, spectrum.capacity, spectrum.source, head=max(64, 2 * depth))
+    return Task(measure, task.setting, task.context, task.label_noise)
 
 
 def build_spectrum(

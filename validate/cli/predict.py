@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
     @app.command(help=EXAMPLE)
     def predict(
         setting: options.Setting = "rrs",
-        dim: options.Dim = 45,
+        dim: options.LargeDim = "45",
         capacity: options.Capacity = 1.75,
         source: options.Source = 0.5,
         context: options.Context = "inf",
@@ -67,13 +67,18 @@ def register(app: typer.Typer) -> None:
         from theory.prediction import METHODS
         from theory.prediction import predict as predict_curve
         from theory.results import save_figure
+        from theory.task import LARGEST_DIM
 
         choice("method", method, METHODS)
         if method == "sgd" and times is not None:
             raise ValueError(f"times={times!r}: must be left out with --method sgd, which takes --steps-at")
         if method == "flow" and steps_at is not None:
             raise ValueError(f"steps-at={steps_at!r}: must be left out with --method flow, which takes --times")
-        task = options.build_task(setting, dim, capacity, source, context, label_noise, spectrum, labels)
+        size = options.read_dim(dim)
+        held = int(min(size, LARGEST_DIM))
+        task = options.build_task(setting, held, capacity, source, context, label_noise, spectrum, labels)
+        if size > held and spectrum is None:
+            task = options.large_task(task, size, depth)
         result = predict_curve(
             task,
             depth,
