@@ -42,6 +42,7 @@ def test_predict_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> N
         "depth_untied": 1.0,
         "time": pytest.approx(0.5 / 2.5, rel=ROUNDOFF),
         "compute": pytest.approx(0.5 / 3.5, rel=ROUNDOFF),
+        "depth_untied_separate": pytest.approx((2 + 1.75) * 0.5, rel=ROUNDOFF),
     }
     expected = predict(
         Task(Spectrum.power_law(12, 1.75, 0.5), "rrs", 64),
