@@ -53,9 +53,11 @@ class Decoupled(Model):
         labels = torch.cat([batch.labels, torch.zeros_like(batch.targets)], dim=-1)
         hidden = project(labels[..., None], weights["embed_y"])
         for layer in range(self.depth):
-            query = project(x, layer_of(weights, "query", layer))
+            # What the last layer makes of the context is never read: only queries go on from there.
+            kept = slice(context, None) if layer == self.depth - 1 else slice(None)
+            query = project(x[:, :, kept], layer_of(weights, "query", layer))
             key = project(x[:, :, :context], layer_of(weights, "key", layer))
             value = project(hidden[:, :, :context], layer_of(weights, "value", layer))
-            hidden = hidden - attend(query, key, value, self.config.model.attention) / self.depth
-        prediction = -project(hidden[:, :, context:], weights["readout"]).squeeze(-1)
+            hidden = hidden[:, :, kept] - attend(query, key, value, self.config.model.attention) / self.depth
+        prediction = -project(hidden, weights["readout"]).squeeze(-1)
         return (batch.targets - prediction).square().mean(-1)

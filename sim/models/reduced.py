@@ -116,15 +116,15 @@ class ReducedKernel(_Reduced):
         """Return tokens."""
         return self.sampler.tokens(source, batch)
 
-    def attention(self, weights: Weights, batch: Tokens, layers: slice) -> Tensor:
-        """Return the kernels of ``layers`` without their gains, shape (R, B, P + Q, layers, P)."""
-        x = batch.covariates
-        runs, contexts, tokens, dim = x.shape
+    def attention(self, weights: Weights, batch: Tokens, layers: slice, tokens: slice = slice(None)) -> Tensor:
+        """Return the kernels of ``layers`` for ``tokens``, without gains, shape (R, B, tokens, layers, P)."""
+        x = batch.covariates[:, :, tokens]
+        runs, contexts, count, dim = x.shape
         stacked = weights["gamma"][:, layers].transpose(1, 2).reshape(runs, dim, -1)  # x Gamma_l side by side
         projected = project(x, stacked).reshape(runs, contexts, -1, dim)
-        context = x[:, :, : batch.labels.shape[-1]]
+        context = batch.covariates[:, :, : batch.labels.shape[-1]]
         kernel = attention_kernel(projected, context, self.config.model.attention, self.config.model.degree)
-        return kernel.unflatten(2, (tokens, -1))
+        return kernel.unflatten(2, (count, -1))
 
     def losses(self, weights: Weights, batch: Tokens) -> Tensor:
         """Return the squared error of each context, averaged over its queries."""
@@ -137,15 +137,19 @@ class ReducedKernel(_Reduced):
         gains = weights.get("gain")
         if gains is None:
             gains = hidden.new_full((hidden.shape[0], self.layers), self.config.model.gain_start)
-        order = [0] * self.depth if self.config.model.tied else list(range(self.depth))
+        *earlier, last = [0] * self.depth if self.config.model.tied else range(self.depth)
         entries = batch.covariates.shape[1] * self.layers * hidden.shape[-1] * context
-        if entries <= self.ENTRIES_AT_ONCE or self.config.model.tied:
-            hidden = LabelPass.apply(self.attention(weights, batch, slice(None)), gains, hidden, order, self.depth)
+        if earlier and (entries <= self.ENTRIES_AT_ONCE or self.config.model.tied):
+            own = slice(0, max(earlier) + 1)
+            hidden = LabelPass.apply(self.attention(weights, batch, own), gains[:, own], hidden, earlier, self.depth)
         else:
-            for layer in order:
+            for layer in earlier:
                 own = slice(layer, layer + 1)
                 hidden = LabelPass.apply(self.attention(weights, batch, own), gains[:, own], hidden, [0], self.depth)
-        return hidden[..., context:] + batch.targets
+        # What the last layer makes of the context's labels is never read: only queries attend in it.
+        kernel = self.attention(weights, batch, slice(last, last + 1), slice(context, None))[..., 0, :]
+        update = (kernel * hidden[..., None, :context]).sum(-1) * (gains[:, last, None, None] / self.depth)
+        return hidden[..., context:] - update + batch.targets
 
 
 def _matvec(matrices: Tensor, vectors: Tensor) -> Tensor:

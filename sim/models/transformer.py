@@ -59,15 +59,17 @@ class Transformer(Model):
         stream = project(torch.cat([batch.covariates, labels[..., None]], dim=-1), weights["embed"])
         for layer in range(self.depth):
             seen = self._norm(stream)
-            query = project(seen, layer_of(weights, "query", layer))
+            # What the last layer makes of the context is never read: only queries go on from there.
+            kept = slice(context, None) if layer == self.depth - 1 else slice(None)
+            query = project(seen[:, :, kept], layer_of(weights, "query", layer))
             key = project(seen[:, :, :context], layer_of(weights, "key", layer))
             value = project(seen[:, :, :context], layer_of(weights, "value", layer))
             mixed = attend(query, key, value, model.attention, model.heads)
-            stream = stream + self._scale * project(mixed, layer_of(weights, "output", layer))
+            stream = stream[:, :, kept] + self._scale * project(mixed, layer_of(weights, "output", layer))
             if model.mlp:
                 hidden = torch.nn.functional.gelu(project(self._norm(stream), layer_of(weights, "up", layer)))
                 stream = stream + self._scale * project(hidden, layer_of(weights, "down", layer))
-        prediction = project(self._norm(stream[:, :, context:]), weights["readout"]).squeeze(-1)
+        prediction = project(self._norm(stream), weights["readout"]).squeeze(-1)
         return (batch.targets - prediction).square().mean(-1)
 
 
