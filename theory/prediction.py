@@ -85,7 +85,7 @@ class Prediction(Result):
         return {
             "depth": self.depth,
             "method": self.method,
-            "step": plain(self.step),
+            **({} if self.step is None else {"step": plain(self.step)}),
             "time": plain(self.time),
             "loss": plain(self.loss),
             "standard_error": plain(self.standard_error),
