@@ -11,6 +11,8 @@ from typing import Any
 # Public name -> module that defines it; imported on first use, so that `import validate` stays fast.
 _HOME: dict[str, str] = {
     "Comparison": "validate.comparison",
+    "build_notebook": "validate.notebooks.build",
+    "write_notebooks": "validate.notebooks.write",
     "FitError": "validate.fit_result",
     "FitPrediction": "validate.fit_result",
     "FitReport": "validate.fit_report",

@@ -111,14 +111,14 @@ def steps(build: Builder) -> None:
         remainder="O\\left(e^{3}\\right)",
         check=Expansion(e, 3),
     )
+    density = A * k ** (-nu * beta - 1) * sp.exp(-2 * gamma * k ** (-nu))
     law = build.given(
         "power_law",
         sp.Symbol("loss"),
-        sp.Sum(A * k ** (-nu * beta - 1) * sp.exp(-2 * gamma * k ** (-nu)), (k, 1, sp.oo)),
+        sp.Sum(density, (k, 1, sp.oo)),
         statement="The loss at infinite depth on the power-law spectrum.",
         assumptions=("$D \\to \\infty$: a truncated spectrum follows this until $\\gamma \\approx D^\\nu$",),
     )
-    density = law.function
     mode = (2 * gamma / u) ** (1 / nu)
     prefactor = A / nu * (2 * gamma) ** (-beta)
     real_mode = sp.Symbol("k", positive=True)

@@ -128,6 +128,10 @@ class _ArrayPrinter(SciPyPrinter):
         if outer:
             inner = loop.func(inner, (index, low, high))
             (index, low, high), *_ = outer
+        if any(index in limit.free_symbols for part in inner.atoms(sp.Sum, sp.Product) for limit in part.limits):
+            # An inner loop that ends at this index: one number at a time.
+            numbers = f"range({self._print(low)}, {self._print(high)} + 1)"
+            return f"numpy.{function}([{self._print(inner)} for {self._print(index)} in {numbers}], axis=0)"
         self._depth += 1
         body = self._print(inner)
         self._depth -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import sympy as sp
 
@@ -69,6 +70,19 @@ def context_gradient(turn: sp.Matrix) -> sp.Matrix:
     return sp.ImmutableMatrix(2, 2, entry)
 
 
+class ContextGradient(sp.Expr):
+    """The gradient of one context's loss, rotated by an angle, for display; ``doit()`` differentiates."""
+
+    def doit(self, **hints: Any) -> sp.Matrix:
+        """Return the matrix of derivatives."""
+        angle = self.args[0]
+        return context_gradient(TURN.xreplace({theta: angle}) if angle != 0 else sp.eye(2))
+
+    def _latex(self, printer: Any) -> str:
+        turned = "" if self.args[0] == 0 else "_O"
+        return rf"\nabla_{{\Gamma_1}} \ell{turned}"
+
+
 def steps(build: Builder) -> None:
     """Add every step."""
     loss = build.given(
@@ -120,12 +134,11 @@ def steps(build: Builder) -> None:
             f"rotations, so it equals its own average over the signed permutations, computed here for $D = {dim}$.",
             reason="Flipping a sign kills every off-diagonal entry; permuting equates the diagonal ones.",
         )
-    still = context_gradient(sp.eye(2))
     force_one = -(lam[k] ** 2) * omega[k] * (1 - gains[1] * lam[k] / 2) * (1 - gains[2] * lam[k] / 2) ** 2
     aligned = sp.ImmutableMatrix([[force_one.subs(k, 1), 0], [0, force_one.subs(k, 2)]])
     build.step(
         "context_gradient",
-        still,
+        ContextGradient(sp.S.Zero),
         aligned,
         statement="The gradient of one context's loss with respect to all entries of $\\Gamma_1$, at $\\Gamma_l = "
         "\\gamma_l I$, in the context's own eigenbasis (two layers, two modes): diagonal, one force a mode.",
@@ -133,7 +146,7 @@ def steps(build: Builder) -> None:
     )
     build.step(
         "conjugation",
-        context_gradient(TURN),
+        ContextGradient(theta),
         TURN * aligned * TURN.T,
         statement="In a context rotated by $O$ the gradient is $O G O^T$.",
         reason="The loss of a rotated context is the loss of the unrotated one with $O^T \\Gamma_l O$.",

@@ -15,6 +15,7 @@ SUBCOMMANDS: tuple[str, ...] = (
     "simulate",
     "sweep",
     "compare",
+    "notebook",
     "fit",
     "reproduce",
     "plot",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -21,15 +22,20 @@ def execute(name: str, notebook: dict[str, Any]) -> dict[str, Any]:
         If a cell fails; the message names it.
     """
     import nbformat
+    from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    node = nbformat.from_dict(notebook)
+    node = nbformat.reads(json.dumps(notebook), as_version=4)
     with tempfile.TemporaryDirectory(prefix="inverse-depth-") as folder:
+        options: dict[str, Any] = {"connection_file": os.path.join(folder, "kernel.json")}
+        if os.name == "posix":
+            # Sockets in our own folder: nothing listens on the network.
+            options |= {"transport": "ipc", "ip": os.path.join(folder, "ipc")}
         client = NotebookClient(
             node,
+            km=AsyncKernelManager(kernel_name="python3", **options),
             timeout=CELL_TIMEOUT,
-            kernel_name="python3",
             record_timing=False,
             resources={"metadata": {"path": folder}},
         )
@@ -39,7 +45,7 @@ def execute(name: str, notebook: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"notebook {name}: a cell failed: {error.ename}: {error.evalue}") from None
         except (CellTimeoutError, DeadKernelError) as error:
             raise ValueError(f"notebook {name}: {str(error).splitlines()[0]}") from None
-    result: dict[str, Any] = node
+    result: dict[str, Any] = json.loads(nbformat.writes(node))
     result["metadata"] = notebook["metadata"]
     return result
 

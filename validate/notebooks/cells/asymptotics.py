@@ -46,8 +46,10 @@ axes[2].set(xlabel="depth L", title=f"exponent −β = {-source:.3f}")
 for axis in axes:
     axis.legend(frameon=False)
 plt.show()
-print("law / tied optimum at the largest depths:",
-      np.round(formulas["tied_optimum"].function(amplitude, capacity, source, depths[-3:]) / floors[-3:], 3))
+print(
+    "law / tied optimum at the largest depths:",
+    np.round(formulas["tied_optimum"].function(amplitude, capacity, source, depths[-3:]) / floors[-3:], 3),
+)
 
 # %% [markdown]
 # ## Against training
@@ -61,13 +63,15 @@ rng = np.random.default_rng(seed)
 weights = np.zeros((depth, trained_dim, trained_dim))
 trained = []
 for _ in range(steps):
-    rotation, _ = np.linalg.qr(rng.standard_normal((batch, trained_dim, trained_dim)))
+    rotation = np.linalg.qr(rng.standard_normal((batch, trained_dim, trained_dim)))[0]
     covariance = (rotation * small.eigenvalues) @ rotation.transpose(0, 2, 1)
-    task_vector = np.einsum("bij,bj->bi", rotation, np.sqrt(small.task_power) * rng.standard_normal((batch, trained_dim)))
+    task_vector = np.einsum(
+        "bij,bj->bi", rotation, np.sqrt(small.task_power) * rng.standard_normal((batch, trained_dim))
+    )
     states = [task_vector]
-    for layer in weights:
+    for matrix in weights:
         pulled = np.einsum("bij,bj->bi", covariance, states[-1])
-        states.append(states[-1] - pulled @ layer.T / depth)
+        states.append(states[-1] - pulled @ matrix.T / depth)
     back = 2 * np.einsum("bij,bj->bi", covariance, states[-1])
     trained.append(np.einsum("bi,bi->b", states[-1], back).mean() / 2)
     for index in reversed(range(depth)):

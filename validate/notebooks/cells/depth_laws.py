@@ -33,7 +33,7 @@ for layer in range(1, deepest):
     chain[:, layer] = memory * chain[:, layer - 1] + np.sqrt(1 - memory**2) * own[:, layer]
 
 
-def averaged(errors):
+def averaged(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Loss of the mean of the first L layers, and its standard error, for every depth."""
     squares = np.array([errors[:, :depth].mean(axis=1) ** 2 for depth in depths])
     return squares.mean(axis=1), squares.std(axis=1) / np.sqrt(samples)
@@ -41,7 +41,11 @@ def averaged(errors):
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.9), dpi=110, layout="constrained")
 for name, errors, law in (
-    (f"exchangeable, ρ = {correlation:g}", exchangeable, lambda L: formulas["exchangeable"].function(1.0, correlation, L)),
+    (
+        f"exchangeable, ρ = {correlation:g}",
+        exchangeable,
+        lambda L: formulas["exchangeable"].function(1.0, correlation, L),
+    ),
     (f"AR(1), r = {memory:g}", chain, lambda L: formulas["autoregressive"].function(1.0, memory, L)),
     ("independent", own, lambda L: formulas["exchangeable"].function(1.0, 0.0, L)),
 ):

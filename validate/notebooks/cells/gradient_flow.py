@@ -33,7 +33,7 @@ rng = np.random.default_rng(seed)
 start = breaking * rng.standard_normal(depth)
 
 
-def motion(_, gains):
+def motion(_: float, gains: np.ndarray) -> list[float]:
     """All layers' forces."""
     return [force(eigenvalues, power, gains, layer, dim, depth) for layer in range(1, depth + 1)]
 
@@ -70,8 +70,10 @@ drive = np.array(
 signed = np.array([np.sum(eigenvalues**2 * power * (1 - g * eigenvalues / depth) ** (2 * depth - 1)) for g in mean])
 law = abs(start[0] - start[1]) * (np.sum(eigenvalues**2 * power) / signed.clip(1e-300)) ** (1 / (2 * depth - 1))
 small = (difference < 0.02) & (signed > 0)
-print(f"largest deviation from the law while the difference is below 0.02: "
-      f"{np.abs(difference[small] / law[small] - 1).max():.2%}")
+print(
+    f"largest deviation from the law while the difference is below 0.02: "
+    f"{np.abs(difference[small] / law[small] - 1).max():.2%}"
+)
 
 # %% [markdown]
 # ## Exercises

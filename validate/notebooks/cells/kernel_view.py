@@ -27,7 +27,7 @@ rng = np.random.default_rng(seed)
 lengths = np.unique(np.geomspace(32, largest_context, 6).astype(int))
 
 
-def softmax_readout(tokens, u):
+def softmax_readout(tokens: np.ndarray, u: float) -> np.ndarray:
     """Softmax-weighted mean of the labels, which are the tokens themselves (w = 1)."""
     weight = np.exp(u * tokens)
     return (weight * tokens).sum(axis=-1) / weight.sum(axis=-1)
@@ -39,10 +39,16 @@ variance = np.array([np.var(readout) for readout in readouts])
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), dpi=110, layout="constrained")
 left.loglog(lengths, variance, "o", ms=4, label="variance, drawn")
-left.loglog(lengths, formulas["finite_variance"].function(1.0, strength, 1.0) / lengths, color="C0", label="variance, theory")
+left.loglog(
+    lengths, formulas["finite_variance"].function(1.0, strength, 1.0) / lengths, color="C0", label="variance, theory"
+)
 left.errorbar(lengths, -bias, 2 * np.sqrt(variance / contexts), fmt="s", ms=4, color="C1", label="− bias, drawn")
-left.loglog(lengths, -formulas["finite_bias"].function(1.0, strength, 1.0) / lengths, color="C1", label="− bias, theory")
-left.set(xlabel="context length P", title="Gaussian tokens: softmax tends to linear attention", ylim=(variance.min() / 30, 1))
+left.loglog(
+    lengths, -formulas["finite_bias"].function(1.0, strength, 1.0) / lengths, color="C1", label="− bias, theory"
+)
+left.set(
+    xlabel="context length P", title="Gaussian tokens: softmax tends to linear attention", ylim=(variance.min() / 30, 1)
+)
 left.legend(frameon=False)
 grid = np.linspace(-1, 1, 9)
 skewed = rng.exponential(size=(40, largest_context)) - 1

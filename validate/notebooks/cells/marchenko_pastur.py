@@ -32,8 +32,14 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), dpi=110, layout="
 alpha = context / dim
 low, high = (1 - alpha**-0.5) ** 2, (1 + alpha**-0.5) ** 2
 grid = np.linspace(low, high, 400)[1:-1]
-left.hist(values[values > 1e-9], bins=50, weights=np.full((values > 1e-9).sum(), 50 / values.size / (high - low)),
-          range=(low, high), color="0.8", label="drawn")
+left.hist(
+    values[values > 1e-9],
+    bins=50,
+    weights=np.full((values > 1e-9).sum(), 50 / values.size / (high - low)),
+    range=(low, high),
+    color="0.8",
+    label="drawn",
+)
 left.plot(grid, alpha * np.sqrt((grid - low) * (high - grid)) / (2 * np.pi * grid), label="law")
 left.set(xlabel="eigenvalue", ylabel="density")
 left.legend(frameon=False)
@@ -42,7 +48,9 @@ for share in (0.5, 1.0, 2.0):
     (line,) = right.plot(depths, [formulas["floor"].function(share, depth) for depth in depths], label=f"α = {share:g}")
     for depth in (1, 2, 4, 8):
         if depth <= deepest:
-            drawn = untied_floor(Task(Spectrum.isotropic(dim), "iso", round(share * dim)), depth, samples=draws, seed=seed)
+            drawn = untied_floor(
+                Task(Spectrum.isotropic(dim), "iso", round(share * dim)), depth, samples=draws, seed=seed
+            )
             right.errorbar(depth, drawn.loss, 2 * drawn.standard_error, fmt="o", ms=4, color=line.get_color())
 right.set(xlabel="depth L", ylabel="untied optimum", xscale="log", yscale="log", title="Lines: limit. Points: drawn")
 right.legend(frameon=False)

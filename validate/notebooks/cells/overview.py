@@ -50,9 +50,17 @@ left.legend(frameon=False)
 depths = np.unique(np.geomspace(1, deepest, 9).astype(int))
 population, sampled = Task(spectrum), Task(spectrum, context=context)
 for name, floor, style in (("tied", tied_optimum, "o-"), ("untied", untied_floor, "s-")):
-    right.loglog(depths, [floor(population, int(L)).loss for L in depths], style, ms=4, label=f"{name}, infinite context")
-    right.loglog(depths, [floor(sampled, int(L), samples=200, seed=seed).loss for L in depths], style, ms=4, alpha=0.5,
-                 label=f"{name}, P = {context}")
+    right.loglog(
+        depths, [floor(population, int(L)).loss for L in depths], style, ms=4, label=f"{name}, infinite context"
+    )
+    right.loglog(
+        depths,
+        [floor(sampled, int(L), samples=200, seed=seed).loss for L in depths],
+        style,
+        ms=4,
+        alpha=0.5,
+        label=f"{name}, P = {context}",
+    )
 right.set(xlabel="depth L", ylabel="lowest loss")
 right.legend(frameon=False, fontsize=8)
 plt.show()

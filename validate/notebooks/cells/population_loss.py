@@ -34,14 +34,14 @@ first, second = (np.eye(dim) - gain * covariance / 2 for gain in gains)
 # d/d Gamma_1 of tr(Omega v^T Sigma v), v = second first: the chain rule on matrices.
 gradient = -(second @ covariance @ second @ first @ task @ covariance).mean(axis=0)
 gradient = (gradient + gradient.T) / 2
-step = 1e-5
-slope = (
-    population_loss(spectrum, gains + [step, 0]) - population_loss(spectrum, gains - [step, 0])
-) / (2 * step)
+step = np.array([1e-5, 0])
+slope = (population_loss(spectrum, gains + step) - population_loss(spectrum, gains - step)) / (2 * step[0])
 print(f"mean diagonal entry x D: {gradient.trace():.6f}   d loss / d gamma_1: {slope:.6f}")
 print(f"spread of the diagonal / mean: {np.std(np.diag(gradient)) / abs(np.diag(gradient).mean()):.3f}")
-print(f"largest entry off the diagonal / mean diagonal: "
-      f"{np.abs(gradient - np.diag(np.diag(gradient))).max() / abs(np.diag(gradient).mean()):.3f}")
+print(
+    f"largest entry off the diagonal / mean diagonal: "
+    f"{np.abs(gradient - np.diag(np.diag(gradient))).max() / abs(np.diag(gradient).mean()):.3f}"
+)
 
 # %%
 loss = derive("population_loss").formulas["tied"].function

@@ -35,7 +35,7 @@ query_scores = np.einsum("cpd,cd->cp", tokens, query) / context
 truth = np.einsum("cd,cd->c", query, weight)
 
 
-def attention_losses(gain, depth):
+def attention_losses(gain: float, depth: int) -> np.ndarray:
     """Losses of all contexts after ``depth`` layers with equal gains: the layers themselves, no theory."""
     label, query_label = labels, np.zeros(contexts)
     for _ in range(depth):

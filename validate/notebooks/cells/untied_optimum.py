@@ -49,7 +49,9 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), dpi=110, layout="
 left.loglog(depths, [tied_optimum(task, int(depth)).loss for depth in depths], "s", ms=3, label="tied optimum")
 left.loglog(depths, floors, "o", ms=3, label="untied floor")
 left.loglog([1, 2, 3, 4], found, "x", color="k", label="descent in the gains")
-left.loglog(depths, formulas["dense_floor"].function(amplitude, capacity, source, depths), label=r"dense modes, $L^{-2\beta}$")
+left.loglog(
+    depths, formulas["dense_floor"].function(amplitude, capacity, source, depths), label=r"dense modes, $L^{-2\beta}$"
+)
 bound = formulas["discrete_bound"].function(amplitude, capacity, source, depths)
 left.loglog(depths, bound, "--", label=r"zeros spent, $L^{-(2+\nu)\beta}$")
 left.set(xlabel="depth L", ylabel="loss", ylim=(floors.min() / 2, 3))
