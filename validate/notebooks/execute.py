@@ -40,7 +40,7 @@ def execute(name: str, notebook: dict[str, Any]) -> dict[str, Any]:
             resources={"metadata": {"path": folder}},
         )
         try:
-            client.execute(env=environment(folder))
+            client.execute(cleanup_kc=True, env=environment(folder))
         except CellExecutionError as error:
             raise ValueError(f"notebook {name}: a cell failed: {error.ename}: {error.evalue}") from None
         except (CellTimeoutError, DeadKernelError) as error:

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).resolve().parent / "cells"
 MARK = re.compile(r"^# %%(?: \[?(?P<kind>\w+)\]?)?$")
 KINDS = {"code", "markdown", "parameters", "derivation"}
 # Numbers only: no name, call or expression is ever read from the command line.
-NUMBER = re.compile(r"[+-]?(\d+|\d+\.\d*|\.\d+)([eE][+-]?\d+)?")
+NUMBER = re.compile(r"[+-]?(\d+|\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 Value = int | float
 
 
@@ -90,9 +90,9 @@ def read_settings(settings: Sequence[str]) -> dict[str, Value]:
     for text in settings:
         name, equals, number = text.partition("=")
         name, number = name.strip(), number.strip()
-        if not equals or not re.fullmatch(r"[A-Za-z_]\w*", name) or not NUMBER.fullmatch(number):
+        if not equals or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not NUMBER.fullmatch(number):
             raise reject("set", text, "name=number, such as dim=256 or source=0.5")
-        value: Value = int(number) if re.fullmatch(r"[+-]?\d{1,18}", number) else float(number)
+        value: Value = int(number) if re.fullmatch(r"[+-]?\d{1,18}", number, re.ASCII) else float(number)
         if not math.isfinite(value):
             raise reject("set", text, "name=number with a finite number")
         if name in values:

@@ -53,6 +53,8 @@ for name, errors, law in (
     (line,) = left.loglog(depths, [law(depth) for depth in depths], label=name)
     left.errorbar(depths, mean, 2 * error, fmt="o", ms=3, color=line.get_color())
 left.set(xlabel="depth L", ylabel="loss", title="Lines: laws. Points: drawn, ± 2 s.e.")
+left.set_xticks([1, 4, 16, 64], ["1", "4", "16", "64"])
+left.minorticks_off()
 left.legend(frameon=False)
 
 deep = depths[depths >= 4]
@@ -64,6 +66,8 @@ right.loglog(deep, formulas["discretisation"].function(rate, deep), color="C0", 
 right.loglog(deep, random, "s", ms=3, color="C1", label="independent layers")
 right.loglog(deep, formulas["independent_layers"].function(rate, spread, deep), color="C1", label="variance, exact")
 right.set(xlabel="depth L", ylabel="squared error", title="When 1/L turns into 1/L²")
+right.set_xticks([4, 8, 16, 32, 64], ["4", "8", "16", "32", "64"])
+right.minorticks_off()
 right.legend(frameon=False)
 plt.show()
 

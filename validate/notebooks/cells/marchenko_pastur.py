@@ -53,6 +53,8 @@ for share in (0.5, 1.0, 2.0):
             )
             right.errorbar(depth, drawn.loss, 2 * drawn.standard_error, fmt="o", ms=4, color=line.get_color())
 right.set(xlabel="depth L", ylabel="untied optimum", xscale="log", yscale="log", title="Lines: limit. Points: drawn")
+right.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
+right.minorticks_off()
 right.legend(frameon=False)
 plt.show()
 

@@ -61,7 +61,9 @@ for name, floor, style in (("tied", tied_optimum, "o-"), ("untied", untied_floor
         alpha=0.5,
         label=f"{name}, P = {context}",
     )
-right.set(xlabel="depth L", ylabel="lowest loss")
+right.set(xlabel="depth L", ylabel="lowest loss", ylim=(1e-4, 1))
+right.set_xticks(depths, [f"{depth}" for depth in depths])
+right.minorticks_off()
 right.legend(frameon=False, fontsize=8)
 plt.show()
 
@@ -73,11 +75,12 @@ plt.show()
 
 # %%
 formulas = derive("asymptotics").formulas
-law = formulas["tied_optimum"].function(spectrum.signal[0], capacity, source, depths)
+long = Task(Spectrum.power_law(4000, capacity, source))
+law = formulas["tied_optimum"].function(long.spectrum.signal[0], capacity, source, depths)
 print("depth      ", *(f"{depth:9d}" for depth in depths))
-print("tied       ", *(f"{tied_optimum(population, int(depth)).loss:9.4f}" for depth in depths))
+print("tied       ", *(f"{tied_optimum(long, int(depth)).loss:9.4f}" for depth in depths))
 print("its law    ", *(f"{value:9.4f}" for value in law))
-print("untied     ", *(f"{untied_floor(population, int(depth)).loss:9.1e}" for depth in depths))
+print("untied     ", *(f"{untied_floor(long, int(depth)).loss:9.1e}" for depth in depths))
 
 # %% [markdown]
 # ## 4. What nonlinearity can change
@@ -97,7 +100,7 @@ for strength in (0.5, 1.0, 1.5):
     (line,) = axis.semilogx(lengths, mean, "o-", ms=4, label=f"softmax, score strength {strength:g}")
     axis.axhline(strength, color=line.get_color(), lw=0.8, ls="--")
 axis.set(xlabel="context length P", ylabel="readout", title="Dashed: linear attention")
-axis.legend(frameon=False, fontsize=8)
+axis.legend(frameon=False, fontsize=8, loc="center right")
 plt.show()
 
 # %% [markdown]
@@ -117,6 +120,8 @@ fine = np.linspace(1, deepest, 200)
 axis.plot(fine, derive("depth_laws").formulas["exchangeable"].function(1.0, share, fine), label="plateau + c/L")
 axis.axhline(share, color="0.6", ls="--", lw=0.8)
 axis.set(xlabel="depth L", ylabel="loss", xscale="log")
+axis.set_xticks(depths, [f"{depth}" for depth in depths])
+axis.minorticks_off()
 axis.legend(frameon=False)
 plt.show()
 

@@ -55,6 +55,8 @@ left.loglog(
 bound = formulas["discrete_bound"].function(amplitude, capacity, source, depths)
 left.loglog(depths, bound, "--", label=r"zeros spent, $L^{-(2+\nu)\beta}$")
 left.set(xlabel="depth L", ylabel="loss", ylim=(floors.min() / 2, 3))
+left.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
+left.minorticks_off()
 left.legend(frameon=False, fontsize=8)
 middle = np.sqrt(depths[1:] * depths[:-1])
 right.plot(middle, -np.diff(np.log(floors)) / np.diff(np.log(depths)), "o-", ms=3, label="local exponent of the floor")
