@@ -15,6 +15,8 @@ from theory.symbolic.formulas import Formula
 Check = Callable[[sp.Basic, sp.Basic], str]
 RELATIONS = {"=": "=", "~": r"\sim", "->": r"\to", "approx": r"\approx"}
 GIVEN = "given"
+# Characters of LaTeX beyond which an equation is set on two lines.
+LONGEST_LINE = 260
 
 
 class DerivationError(Exception):
@@ -56,10 +58,15 @@ class Step:
     remainder: str = ""
     check: Check | None = dataclasses.field(default=None, repr=False, compare=False)
 
-    def latex(self) -> str:
-        """Return the equation as LaTeX, without delimiters."""
+    def lines(self) -> tuple[str, ...]:
+        """Return the equation as LaTeX, without delimiters: one line, or two where one would be too long."""
         tail = f" + {self.remainder}" if self.remainder else ""
-        return f"{to_latex(self.left)} {RELATIONS[self.relation]} {to_latex(self.right)}{tail}"
+        left, right = to_latex(self.left), f"{RELATIONS[self.relation]} {to_latex(self.right)}{tail}"
+        return (left, right) if len(left) + len(right) > LONGEST_LINE else (f"{left} {right}",)
+
+    def latex(self) -> str:
+        """Return the equation as LaTeX, without delimiters, on one line."""
+        return " ".join(self.lines())
 
     def __str__(self) -> str:
         return f"{self.name}: {self.left} {self.relation} {self.right}  [{self.evidence}]"

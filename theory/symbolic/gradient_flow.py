@@ -85,7 +85,7 @@ def steps(build: Builder) -> None:
         )
     transversal = build.step(
         "transversal",
-        2 * base - 4 * base,
+        sp.Add(2 * base, -4 * base, evaluate=False),
         -2 * base,
         statement="The eigenvalue of every direction that tells layers apart is negative: the tied manifold is "
         "unstable "

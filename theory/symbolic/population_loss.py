@@ -70,6 +70,17 @@ def context_gradient(turn: sp.Matrix) -> sp.Matrix:
     return sp.ImmutableMatrix(2, 2, entry)
 
 
+class HaarAverage(sp.Expr):
+    """The average of O M O^T over rotations in a dimension, for display; ``doit()`` averages over a finite group."""
+
+    def doit(self, **hints: Any) -> sp.Matrix:
+        """Return the average as a matrix."""
+        return group_average(symmetric("M", int(self.args[0])))
+
+    def _latex(self, printer: Any) -> str:
+        return r"\mathbb{E}_O\left[O M O^T\right]"
+
+
 class ContextGradient(sp.Expr):
     """The gradient of one context's loss, rotated by an angle, for display; ``doit()`` differentiates."""
 
@@ -116,19 +127,23 @@ def steps(build: Builder) -> None:
     )
     per_mode = sp.IndexedBase("gamma", real=True)
     fixed = sp.Sum(lam[k] * omega[k] * sp.Product((1 - per_mode[l, k] * lam[k] / L) ** 2, (l, 1, L)), (k, 1, D))
+    own = [
+        w * sp.Product(1 - per_mode[l, mode] * lam[mode] / L, (l, 1, L))
+        for mode, w in ((1, weights[0]), (2, weights[1]))
+    ]
     build.step(
         "fixed_basis",
-        fixed.xreplace({per_mode[l, k]: gains[l]}),
-        loss,
-        statement="FS: in a fixed eigenbasis $\\Gamma_l$ can hold a gain for each mode; equal gains give back RRS.",
+        Average(lam[1] * own[0] ** 2 + lam[2] * own[1] ** 2, (z[1], z[2])),
+        fixed.subs(D, 2),
+        statement="FS: in a fixed eigenbasis $\\Gamma_l$ can hold a gain for each mode (again written for two modes).",
         reason="A diagonal $\\Gamma_l$ commutes with $\\Sigma$.",
-        check=Identity(SIZES),
+        check=Identity(tuple({L: depth} for depth in (1, 2, 3))),
     )
     for dim, name in ((2, "two"), (3, "three")):
         matrix = symmetric("M", dim)
         build.step(
             f"haar_{name}",
-            group_average(matrix),
+            HaarAverage(sp.Integer(dim)),
             sp.ImmutableMatrix(sp.eye(dim) * matrix.trace() / dim),
             statement=f"The Haar average of $O M O^T$ is $(\\mathrm{{tr}} M/D)\\, I$. It is unchanged by further "
             f"rotations, so it equals its own average over the signed permutations, computed here for $D = {dim}$.",

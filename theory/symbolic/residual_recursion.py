@@ -102,11 +102,12 @@ def steps(build: Builder) -> None:
     solution = q * v0 - r * noise
     build.step(
         "first_layer",
-        solution.subs(L, 1).doit(),
+        solution,
         (1 - gains[1] * x) * v0 - gains[1] * noise,
         statement="With $\\Gamma_l = \\gamma_l I$ everything commutes: in an eigendirection of $\\hat\\Sigma$ with "
         "eigenvalue $x$ and noise $\\xi$, the component of $X\\epsilon/P$, one layer is solved by $v = q w - r \\xi$.",
         reason="The recursion for $L = 1$, from $v = w$.",
+        check=Identity(({L: 1},)),
     )
     product = sp.Product(1 - gains[l] * x / L, (l, 1, n))
     response = sp.Sum(gains[l] / L * sp.Product(1 - gains[m] * x / L, (m, l + 1, n)), (l, 1, n))

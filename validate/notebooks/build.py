@@ -18,7 +18,8 @@ GENERATED = "inverse-depth notebook all --docs docs/derivations"
 def step_markdown(number: int, step: Step, *, fence: tuple[str, str]) -> str:
     """Return one step as Markdown; ``fence`` opens and closes its equation."""
     lines = [f"**{number}. {step.name.replace('_', ' ')}.** {step.statement}", ""]
-    lines += [fence[0], step.latex(), fence[1], ""]
+    for line in step.lines():
+        lines += [fence[0], line, fence[1], ""]
     if step.check is None:
         lines.append("*Definition.*")
     else:

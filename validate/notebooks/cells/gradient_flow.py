@@ -64,9 +64,6 @@ plt.show()
 # %%
 difference = np.abs(path.y[0] - path.y[1])
 mean = path.y.mean(axis=0)
-drive = np.array(
-    [np.sum(eigenvalues**2 * power * np.abs(1 - g * eigenvalues / depth) ** (2 * depth - 1)) for g in mean]
-)
 signed = np.array([np.sum(eigenvalues**2 * power * (1 - g * eigenvalues / depth) ** (2 * depth - 1)) for g in mean])
 law = abs(start[0] - start[1]) * (np.sum(eigenvalues**2 * power) / signed.clip(1e-300)) ** (1 / (2 * depth - 1))
 small = (difference < 0.02) & (signed > 0)
