@@ -21,6 +21,8 @@ RISE_CHANCE = 1e-3
 RISE_SHARE = 0.1
 # Columns whose logarithms are this close to proportional are one column.
 COLLINEAR = 1e-9
+# Depth means that differ relatively by no more than this are equal to rounding.
+FLAT = 1e-13
 NAMED_ROWS = 10
 
 
@@ -184,7 +186,7 @@ def monotony(problem: FitProblem, weights: FloatArray) -> Monotony:
     )
     log_depth = np.log(levels) - np.log(levels).mean()
     trend = float(np.sum(log_depth * means) / np.sum(log_depth**2))
-    if trend >= 0:
+    if trend >= 0 or np.ptp(means) <= FLAT * np.max(means):
         return Monotony(True, True, "No such law: loss does not fall with depth.")
     lowest = np.minimum.accumulate(means)
     rises = means - lowest

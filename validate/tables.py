@@ -118,7 +118,7 @@ def read_number(entry: Any) -> float:
     if re.fullmatch(r"[+-]?inf(inity)?", text, re.I):
         return -math.inf if text.startswith("-") else math.inf
     match = _NUMBER.fullmatch(re.sub(r"(?<=\d)[_ \u2009\u00a0](?=\d{3})", "", text))
-    if match is None or not re.search(r"\d", match["number"]):
+    if match is None or not re.match(r"[+-]?\.?\d", match["number"]):
         raise ValueError(f"{entry!r} is no number")
     number = float(match["number"].replace(",", ""))
     return number * MULTIPLES[match["unit"].lower()] / (100.0 if match["percent"] else 1.0)
@@ -151,10 +151,16 @@ def read_table(source: str | os.PathLike[str] | pd.DataFrame) -> RunTable:
     if path.suffix.lower() == ".parquet":
         import pandas as pd
 
-        frame = pd.read_parquet(path)
+        try:
+            frame = pd.read_parquet(path)
+        except ValueError as error:
+            raise ValueError(f"{path.name} is no Parquet file: {error}") from None
         columns = {str(name): frame[name].tolist() for name in frame.columns}
         return RunTable(columns, list(range(len(frame))), path.name)
-    text = path.read_bytes().decode("utf-8-sig")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name}: byte {error.start} is not UTF-8 text") from None
     if path.suffix.lower() in {".json", ".jsonl", ".ndjson"}:
         return _from_json(text, path)
     return _from_text(text, path)
@@ -200,7 +206,7 @@ def _from_text(text: str, path: Path) -> RunTable:
     trailing = len(names) - len([name for name in names if name])
     while names and not names[-1]:
         names.pop()
-    if "" in names or len({name.lower() for name in names}) < len({*names}) or len(set(names)) < len(names):
+    if "" in names or len({name.lower() for name in names}) < len(names):
         raise ValueError(f"{path.name}: line {rows[0][0]} must name each column once: {', '.join(names)}")
     body = []
     for line, entries in rows[1:]:
