@@ -12,10 +12,11 @@ import math
 
 import numpy as np
 
-from theory.checks import FloatArray, integer
+from theory.checks import FloatArray, integer, vector
 from theory.contour import Contour, chebyshev_points, chebyshev_transform, contour, wishart_factor
 from theory.losses import QuadraticLoss, noise_response, residual
 from theory.results import Result
+from theory.spectra import Spectrum
 from theory.task import Task
 
 
@@ -129,8 +130,8 @@ def deterministic_limit(task: Task, depth: int) -> DeterministicLimit:
     Parameters
     ----------
     task : Task
-        Finite or infinite context. ISO, RRS, or FS with Gamma_l proportional to the identity; for FS with a gain a
-        mode g_k, give the spectrum lambda_k g_k with task power omega_k/g_k and use gain 1.
+        Finite or infinite context. ISO, RRS, or FS with Gamma_l proportional to the identity; with a gain a mode
+        see `fixed_basis_limit`.
     depth : int
 
     Returns
@@ -164,6 +165,28 @@ def deterministic_limit(task: Task, depth: int) -> DeterministicLimit:
     moments = (project.T @ ((resolvent * signal) @ resolvent.T * _spread(around, task)) @ project).real
     validity = f"large-size limit: relative error of order 1/P = {1 / task.context:.2g}"
     return DeterministicLimit(task, degree, upper, moments, around.one_point(lam, lam), validity)
+
+
+def fixed_basis_limit(task: Task, gains: FloatArray, depth: int) -> float:
+    """Return the large-size limit of the FS loss at tied gains, one a mode, shape (dim,), all > 0.
+
+    diag(g) Sigma_hat is similar to the sample covariance of the population g_k lambda_k, for which the task power is
+    omega_k/g_k: the limit of that task with all gains one. Relative error of order 1/P.
+
+    Raises
+    ------
+    ValueError
+        If a gain is not positive, or there are not dim of them.
+    RuntimeError
+        If the equation for kappa is not solved on the contour.
+    """
+    g = vector("gains", np.asarray(gains, dtype=np.float64))
+    if g.size != task.dim or g.min() <= 0:
+        raise ValueError(f"gains has {g.size} entries, least {g.min():g}: must be {task.dim} positive numbers")
+    lam, omega = task.spectrum.eigenvalues * g, task.spectrum.task_power / g
+    # The response to label noise, g^(1/2) r(S') g^(1/2), turns in the same way.
+    turned = Task(Spectrum(lam, omega, normalise=False), "rrs", task.context, task.label_noise)
+    return deterministic_limit(turned, depth).loss(np.ones(integer("depth", depth)))
 
 
 def mode_moments(task: Task, depth: int) -> tuple[float, FloatArray]:

@@ -17,6 +17,8 @@ each normal) gain tens in mid-training but little or nothing at the optimum, and
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from theory.checks import FloatArray, integer
@@ -93,23 +95,55 @@ def wishart_loss(
     blocks = integer("blocks", blocks, minimum=2)
     count = default_samples(task.dim) if samples is None else integer("samples", samples, minimum=blocks)
     rng = np.random.default_rng(integer("seed", seed, minimum=0))
+    at_once = max(1, MOST_ENTRIES // task.dim**2)
+    parts = [_compressed(task, depth, min(at_once, count - done), rng) for done in range(0, count, at_once)]
+    top = max(part.top for part in parts)
+    nodes, _ = chebyshev_nodes(np.array([top]), depth + 1)
+    controls = np.concatenate([part.controls for part in parts])
+
+    def average(forms: list[FloatArray]) -> FloatArray:
+        shared = [_on_nodes(form, part.top, top) for form, part in zip(forms, parts, strict=True)]
+        return positive_part(average_with_replicates(regress_out(np.concatenate(shared), controls), blocks))
+
+    noise = average([part.noise for part in parts]) if task.label_noise > 0 else None
+    return QuadraticLoss(nodes, average([part.signal for part in parts]), noise, task.dim, max_depth=depth)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Compressed:
+    """Draws as quadratic forms (samples, n, n) on the Chebyshev nodes of [0, top], with their known deviations."""
+
+    top: float
+    signal: FloatArray
+    noise: FloatArray
+    controls: FloatArray
+
+
+def _compressed(task: Task, depth: int, count: int, rng: np.random.Generator) -> _Compressed:
     values, basis = np.linalg.eigh(draw_covariances(task, count, rng))
     values = np.clip(values, 0.0, None)
     spectrum = task.spectrum
     risk = basis.transpose(0, 2, 1) @ (spectrum.eigenvalues[:, None] * basis)
     weights = risk * (basis.transpose(0, 2, 1) @ (spectrum.task_power[:, None] * basis))
-
-    nodes, lagrange = chebyshev_nodes(values, depth + 1)
-    forms = lagrange.transpose(0, 2, 1) @ weights @ lagrange
-    controls = known_deviations(task, values, weights)
-    gram = positive_part(average_with_replicates(regress_out(forms, controls), blocks))
-    noise = None
+    _, lagrange = chebyshev_nodes(values, depth + 1)
+    signal = lagrange.transpose(0, 2, 1) @ weights @ lagrange
+    noise = np.zeros((count, 0, 0))
     if task.label_noise > 0:
         assert task.context is not None
         diagonal = values * np.einsum("sii->si", risk) * (task.label_noise / task.context)
-        forms = lagrange.transpose(0, 2, 1) @ (diagonal[:, :, None] * lagrange)
-        noise = positive_part(average_with_replicates(regress_out(forms, controls), blocks))
-    return QuadraticLoss(nodes, gram, noise, task.dim, max_depth=depth)
+        noise = lagrange.transpose(0, 2, 1) @ (diagonal[:, :, None] * lagrange)
+    return _Compressed(float(values.max()), signal, noise, known_deviations(task, values, weights))
+
+
+def _on_nodes(forms: FloatArray, top: float, wider: float) -> FloatArray:
+    """Return forms on the nodes of [0, top] as forms on those of [0, wider]: exact, and stable from outside in."""
+    if top == wider:
+        return forms
+    count = forms.shape[1]
+    inner, _ = chebyshev_nodes(np.array([top]), count)
+    _, lagrange = chebyshev_nodes(np.append(inner, wider), count)
+    moved: FloatArray = lagrange[:-1].T @ forms @ lagrange[:-1]
+    return moved
 
 
 def known_deviations(task: Task, values: FloatArray, weights: FloatArray) -> FloatArray:

@@ -257,6 +257,7 @@ def _small_start(
 ) -> Path:
     from theory import small_init_flows as small
     from theory.small_init import plateaus
+    from theory.small_init_heads import heads_flow
 
     if width is not None:
         raise ValueError(f"width={width}: must be left out with a small start")
@@ -276,7 +277,7 @@ def _small_start(
     if training.start == "merged":
         curve = small.merged_flow(task, at, size=size, depth=depth)
     else:
-        curve = small.heads_flow(task, at, size=size, depth=depth)
+        curve = heads_flow(task, at, size=size, depth=depth)
     levels = plateaus(task)
     notes |= {
         "drop_times": curve.drop_time.tolist(),

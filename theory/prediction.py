@@ -173,7 +173,7 @@ def predict(
     break_size : float
         Largest difference of a layer's gain from the mean at the start, evenly spaced over layers.
     start : {"zero", "merged", "heads"}
-        Gamma from zero, or as a product of small factors of size ``start_size`` (``theory.small_init_flows``).
+        Gamma from zero, or as a product of small factors of size ``start_size`` (``theory.small_init``).
     start_size : float
     half_times : bool
         Add when each mode is half learned (tied flow from zero) to ``notes``.

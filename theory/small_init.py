@@ -7,7 +7,8 @@ The layer predicts f = x_query^T U beta with beta = (1/P) sum_mu x_mu y_mu, and 
 
 Derived here from E[beta beta^T] (``theory.wishart.second_moment``), for the settings of arXiv 2501.16265 and with its
 plateaus; the gradient flow is d theta/dt = - d loss / d theta with loss = E[(w.x - f)^2], twice as fast as with half
-the loss. The time courses, and what is known for several layers, are in ``theory.small_init_flows``.
+the loss. The time courses, and what is known for several layers, are in ``theory.small_init_flows`` (merged) and
+``theory.small_init_heads``.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, model_error, sampling
 from theory import Spectrum, Task
 from theory import equivalents as eq
 from theory import marchenko_pastur as mp
+from theory.fixed_basis import SampledModes
 from theory.floors import untied_floor_of
-from theory.losses import quadratic_loss
+from theory.losses import jackknife_error, quadratic_loss
 from theory.wishart import polynomial_moments
 
 # Given with the problem, recomputed here by mpmath quadrature of the density as well.
@@ -191,3 +192,16 @@ def test_where_rare_contexts_rule_the_limit_says_so() -> None:
     )
     assert limit.rare_contexts(wild)
     assert sampled.value(wild) > 2 * limit.loss(wild)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("depth", [1, 4])
+def test_a_gain_a_mode_has_its_limit_too(depth: int, noise: float, rng: np.random.Generator) -> None:
+    task = Task(Spectrum.power_law(40, 1.0, 0.7), "fs", 60, noise)
+    gains = rng.uniform(0.3, 1.5, 40)
+    sampled = SampledModes(task, depth, samples=400, seed=2).replicates(np.broadcast_to(gains, (depth, 40)))
+    limit = eq.fixed_basis_limit(task, gains, depth)
+    # Of relative order 1/P beside the error of the draws.
+    assert abs(limit - sampled[0]) <= sampling(float(jackknife_error(sampled))) + 2 * limit / 60
+    with pytest.raises(ValueError, match="gains"):
+        eq.fixed_basis_limit(task, -gains, depth)

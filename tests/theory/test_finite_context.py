@@ -97,3 +97,20 @@ def test_known_moments_lower_the_error_and_keep_the_mean() -> None:
     assert steered.standard_error(gains) < error
     mean, spread = np.mean([loss.value(gains) for loss in plain]), np.std([loss.value(gains) for loss in plain], ddof=1)
     assert abs(steered.value(gains) - mean) <= sampling(np.hypot(steered.standard_error(gains), spread / np.sqrt(30)))
+
+
+def test_draws_handled_in_pieces_are_the_same_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(Spectrum.power_law(4, 1.0, 0.8), "rrs", 6, 0.3)
+    monkeypatch.setattr("theory.finite_context.MOST_ENTRIES", 7 * 16)
+    loss, gains = wishart_loss(task, 3, samples=50, seed=7), np.array([0.5, 2.0, 1.2])
+    rng, expected = np.random.default_rng(7), 0.0
+    for count in (7, 7, 7, 7, 7, 7, 7, 1):
+        for sigma in draw_covariances(task, count, rng):
+            weight, response = np.eye(4), np.zeros((4, 4))
+            for gain in gains:
+                response = response + gain / 3 * weight
+                weight = weight - gain / 3 * sigma @ weight
+            lam, power = task.spectrum.eigenvalues, task.spectrum.task_power
+            expected += np.einsum("i,ij,j,ij->", lam, weight, power, weight)
+            expected += 0.3 / 6 * np.trace(response.T @ np.diag(lam) @ response @ sigma)
+    assert loss.value(gains) == pytest.approx(expected / 50, rel=ROUNDOFF_LONG)
