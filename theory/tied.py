@@ -42,7 +42,7 @@ RULE_TOLERANCE = 1e-12
 # Narrower panels than this in z are never needed: there the force is rounding, not a function.
 NARROWEST_PANEL = 1e-3
 # Entries of the largest Lanczos basis worth building; larger spectra are compressed cell by cell.
-LARGEST_BASIS = 2_000_000
+LARGEST_BASIS = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
