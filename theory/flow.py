@@ -12,9 +12,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from numba import njit
 
 from theory.checks import FloatArray, integer, real, vector
+from theory.jit import kernel
 from theory.losses import QuadraticLoss
 from theory.measure import SpectralMeasure
 from theory.tied import tied_curve
@@ -201,7 +201,7 @@ def _tied_response(factor: FloatArray, gain: FloatArray, depth: int) -> FloatArr
     return (gain / depth)[:, None] * total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sgd_kernel(
     nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth: int, rate: float, steps: FloatArray
 ) -> FloatArray:
