@@ -37,6 +37,7 @@ def execute(name: str, notebook: dict[str, Any]) -> dict[str, Any]:
             km=AsyncKernelManager(kernel_name="python3", **options),
             timeout=CELL_TIMEOUT,
             record_timing=False,
+            coalesce_streams=True,
             resources={"metadata": {"path": folder}},
         )
         try:

@@ -81,10 +81,11 @@ for _ in range(steps):
         weights[index] -= rate * slope
 prediction = predict(Task(small), depth, method="sgd", learning_rate=rate, steps=range(steps))
 window = max(1, steps // 100)
-smooth = np.convolve(trained, np.ones(window) / window, "valid")
+kernel = np.ones(window) / window
+middle = np.arange(steps - window + 1) + (window + 1) / 2
 figure, axis = plt.subplots(figsize=(6, 3.8), dpi=110, layout="constrained")
-axis.loglog(np.arange(smooth.size) + 1, smooth, label=f"SGD on full matrices, mean of {window} steps")
-axis.loglog(np.arange(1, steps + 1), prediction.loss, "k--", lw=1, label="theory, one gain")
+axis.loglog(middle, np.convolve(trained, kernel, "valid"), label=f"SGD on full matrices, mean of {window} steps")
+axis.loglog(middle, np.convolve(prediction.loss, kernel, "valid"), "k--", lw=1, label="theory, one gain, same mean")
 axis.set(xlabel="step", ylabel="loss")
 axis.legend(frameon=False)
 plt.show()

@@ -2,9 +2,9 @@
 
 # %% parameters
 dim = 4000  # D, modes kept of the infinite spectrum
-capacity = 1.0  # nu
-source = 0.75  # beta
-deepest = 24  # largest depth L
+capacity = 1.5  # nu
+source = 1.0  # beta
+deepest = 16  # largest depth L
 starts = 3  # random starts of the direct minimisation
 seed = 0
 
@@ -20,6 +20,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from theory import Spectrum, Task, tied_optimum, untied_floor
+from theory.asymptotics import untied_floor_law
 from theory.losses import population
 from theory.symbolic import derive
 
@@ -41,7 +42,8 @@ for depth in (1, 2, 3, 4):
 
 # %% [markdown]
 # On the discrete spectrum $k^{-\nu}$ the floor falls faster than the dense law $L^{-2\beta}$: strong modes are removed
-# one by one. The bound from spending zeros has the exponent $-(2+\nu)\beta$.
+# one by one. The bound from spending zeros has the exponent $-(2+\nu)\beta$; `untied_floor_law` knows the prefactor. With
+# `dim` modes kept, the floor ends at zero once the depth reaches them, and falls faster before.
 
 # %%
 amplitude = spectrum.signal[0]
@@ -54,6 +56,7 @@ left.loglog(
 )
 bound = formulas["discrete_bound"].function(amplitude, capacity, source, depths)
 left.loglog(depths, bound, "--", label=r"zeros spent, $L^{-(2+\nu)\beta}$")
+left.loglog(depths, untied_floor_law(spectrum)(depths), ":", color="k", label="exact large-depth law")
 left.set(xlabel="depth L", ylabel="loss", ylim=(floors.min() / 2, 3))
 left.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
 left.minorticks_off()
