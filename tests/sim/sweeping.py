@@ -82,9 +82,10 @@ def stamps(folder: Path) -> dict[str, tuple[int, str]]:
 def kill_and_resume(folder: Path, steps: int, kills: int, seed: int) -> dict[str, int]:
     """Sweep in child processes, each killed with signal 9 at a random moment, until ``kills`` have died.
 
-    Children are forked from this process, which has loaded torch and not used it, so that the moments fall on training
-    and saving, not on starting Python. A checkpoint is written at every step. A store that is finished before the
-    kills are used up is kept, and another begun.
+    Children are forked from this process, which has loaded torch and not used it. Every step writes a checkpoint.
+    One moment in four is counted from the child's birth; the others come shortly after a random one of its checkpoints
+    has begun to be written, so that they fall on training and saving however busy the machine is. A store that is
+    finished before the kills are used up is kept, and another begun.
     """
     import torch  # noqa: F401
 
@@ -92,29 +93,46 @@ def kill_and_resume(folder: Path, steps: int, kills: int, seed: int) -> dict[str
 
     draw = random.Random(seed)
     told = {"kills": 0, "stores": 0, "in_a_write": 0, "resumed": 0}
-    longest = 0.5
     while True:
         place = folder / f"store{told['stores']}"
+        reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
+            os.close(reading)
+            _tell_of_checkpoints(writing)
             run_sweep(plans(steps), place, executor=InProcess(), device="cpu", checkpoint_seconds=0)
             os._exit(0)
-        began = time.monotonic()
+        os.close(writing)
         if told["kills"] < kills:
-            time.sleep(draw.uniform(0.0, longest))
+            if draw.random() < 0.25:
+                time.sleep(draw.uniform(0.0, 0.3))
+            else:
+                begun = draw.randint(1, 15)
+                while begun > 0 and (seen := os.read(reading, begun)):
+                    begun -= len(seen)
+                time.sleep(draw.uniform(0.0, 0.02))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
+        os.close(reading)
         if os.WIFSIGNALED(status):
             told["kills"] += 1
             told["in_a_write"] += any(place.rglob(".tmp-*"))
             told["resumed"] += any(place.rglob(f"{store.CHECKPOINT}*"))
-            longest = min(1.5 * longest, 1.0)
             continue
         assert os.waitstatus_to_exitcode(status) == 0, status
-        longest = min(longest, (time.monotonic() - began) / 2)
         told["stores"] += 1
         if told["kills"] >= kills:
             return told
+
+
+def _tell_of_checkpoints(pipe: int) -> None:
+    real = store.write_checkpoint
+
+    def told(*arguments: Any) -> None:
+        os.write(pipe, b".")
+        real(*arguments)
+
+    store.write_checkpoint = told
 
 
 def kill_at_each_sync(folder: Path, steps: int, points: int) -> int:

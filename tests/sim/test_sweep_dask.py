@@ -49,7 +49,10 @@ def cluster(tmp_path):
         scheduler = start("distributed.cli.dask_scheduler", *common, "--port", "0")
         until(file.exists, [scheduler])
         worker = ["distributed.cli.dask_worker", *common, "--nthreads", "1", "--no-nanny"]
-        yield file, [start(*worker, "--name", name) for name in ("one", "two")]
+        workers = [start(*worker, "--name", name) for name in ("one", "two")]
+        log = tmp_path / f"{worker[0]}.log"
+        until(lambda: log.read_text().count("Registered to") == 2, [scheduler, *workers])
+        yield file, workers
 
 
 def sweep(path, place, scheduler, *flags):

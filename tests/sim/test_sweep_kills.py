@@ -36,6 +36,7 @@ def test_killed_at_random_moments_and_resumed_equals_undisturbed_bit_for_bit(ste
     assert told["kills"] == kills
     assert told["resumed"] > 0
     if kills >= 40:
+        assert told["resumed"] > 10
         assert told["in_a_write"] > 0  # some moments fell inside the writing of a file
     right = undisturbed(plans(steps), tmp_path / "right")
     for name in range(told["stores"]):
@@ -87,13 +88,14 @@ def checkpointed(place):
     return {path.parent.name for path in place.glob(f"*/{store.CHECKPOINT}*")}
 
 
-def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on(tmp_path):
+def test_workers_that_are_killed_are_replaced_and_their_runs_go_on(tmp_path):
     text = document(80, (2,), 4)
     planned = plans(80, (2,), 4)
     place = tmp_path / "s"
     process = start(toml(tmp_path, text), place, "--workers", "2")
-    until(lambda: len(checkpointed(place)) == 2, process)
-    os.kill(children(process)[0], signal.SIGKILL)
+    until(lambda: checkpointed(place), process)
+    for worker in children(process):
+        os.kill(worker, signal.SIGKILL)
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "4 finished" in output
@@ -101,10 +103,10 @@ def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on(tmp_path):
 
 
 def test_workers_end_with_a_parent_that_is_killed_and_the_sweep_resumes(tmp_path):
-    text = document(150, (2,), 3)
+    text = document(60, (2,), 6)
     path, place = toml(tmp_path, text), tmp_path / "s"
     process = start(path, place, "--workers", "2")
-    until(lambda: (len(checkpointed(place)) == 2) and any(place.glob("*/done")), process)
+    until(lambda: checkpointed(place) and any(place.glob("*/done")), process)
     workers = children(process)
     assert len(workers) == 2
     before = stamps(place)
@@ -115,8 +117,8 @@ def test_workers_end_with_a_parent_that_is_killed_and_the_sweep_resumes(tmp_path
         assert time.monotonic() < limit
         time.sleep(0.02)
     assert runs.load(place).counts()["running"] == 0
-    run_sweep(plans(150, (2,), 3), place, device="cpu")
-    assert numbers(place) == undisturbed(plans(150, (2,), 3), tmp_path / "right")
+    run_sweep(plans(60, (2,), 6), place, device="cpu")
+    assert numbers(place) == undisturbed(plans(60, (2,), 6), tmp_path / "right")
     after = stamps(place)
     assert {name: after[name] for name in before} == before
 
