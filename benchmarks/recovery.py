@@ -58,7 +58,7 @@ def study_table(law: str, index: int, *, brute: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"law": law, "index": index, "n": int(depth.size), "distinct": int(np.unique(depth).size)}
     row |= {"noise": noise, "error": None, "covered": {}}
     try:
-        ranking = rank_laws(depth, loss, intervals="none", starts=32)
+        ranking = rank_laws(depth, loss, intervals="none", starts=16)
         fit = fit_depth_law(depth, loss, law=law, starts=32)
     except FitError as error:
         return row | {"error": str(error)}
@@ -102,11 +102,18 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
         searched = [row for row in good if "brute" in row]
         worse = [row["index"] for row in searched if row["brute"] < row["cost"] * (1 - LOWER)]
         yield f"  false optima {len(worse)} of {len(searched)} searched with {BRUTE_STARTS} starts {worse or ''}"
-    decided = [row for row in rows if row.get("winner")]
+    # Where every law has an infinite AICc there is no weight to hold to its promise.
+    decided = [row for row in rows if row.get("winner") and np.isfinite(row["winner_weight"] or np.nan)]
     if decided:
         right = [row["winner"] == row["law"] for row in decided]
         promised = np.mean([row["winner_weight"] for row in decided])
         yield f"all: the winner is the true law in {share(right)}; the winners' weights promise {promised:.3f}"
+        for low, high in ((0, 0.5), (0.5, 0.8), (0.8, 0.99), (0.99, 1.01)):
+            for few, rule in ((True, "n <= 12"), (False, "n > 12")):
+                part = [r for r in decided if low <= r["winner_weight"] < high and (r["n"] <= 12) == few]
+                hits = [r["winner"] == r["law"] for r in part]
+                mean = np.mean([r["winner_weight"] for r in part]) if part else np.nan
+                yield f"  weight {low:.2f}-{min(high, 1):.2f}, {rule}: promise {mean:.3f}, true in {share(hits)}"
         covered = [hit for row in rows for hit, _ in row["covered"].values()]
         yield f"all: intervals hold in {share(covered)}"
 

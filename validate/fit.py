@@ -351,10 +351,10 @@ def _proven(problem: FitProblem, start: FloatArray, held: np.ndarray, weights: F
     if not both.converged[best]:
         both = minimise(problem, both.points[[best]], weights=weights, held=held, newton_steps=20 * NEWTON_STEPS)
         best = 0
-    if both.decrements[best] > FLAT_DECREMENT and not both.converged[best]:
+    accepted = both.converged[best] or (both.flat[best] and both.decrements[best] < FLAT_DECREMENT)
+    if not accepted:
         raise FitError(
             f"law={problem.law.name!r} did not converge: a Newton step would still lower the objective by "
             f"{both.decrements[best]:.1e} of itself; more starts or fewer free parameters may help"
         )
-    take = slice(best, best + 1)
-    return Optima(both.points[take], both.costs[take], both.decrements[take], both.converged[take])
+    return both.take(slice(best, best + 1))

@@ -19,6 +19,7 @@ from validate.fit_engine import FitProblem
 RISE_CHANCE = 1e-3
 # Without known noise, a rise by this share of the whole fall is one that a reader must know about.
 RISE_SHARE = 0.1
+SCATTER_DEPTHS = 8
 # Columns whose logarithms are this close to proportional are one column.
 COLLINEAR = 1e-9
 # Depth means that differ relatively by no more than this are equal to rounding.
@@ -200,5 +201,6 @@ def monotony(problem: FitProblem, weights: FloatArray) -> Monotony:
         reach = float(np.hypot(errors[place], errors[before]))
         rising = bool(rises[place] > most * reach)
         return Monotony(rising, False, f"No such law: {text}, {rises[place] / max(reach, 1e-300):.1f} standard errors.")
-    doubtful = bool(rises[place] > RISE_SHARE * fall)
+    # From this many depths on, the scatter about the law shows what noise can do.
+    doubtful = bool(rises[place] > RISE_SHARE * fall) and levels.size < SCATTER_DEPTHS
     return Monotony(False, doubtful, f"Not monotone: {text}, {100 * rises[place] / fall:.0f} % of the whole fall.")

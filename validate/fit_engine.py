@@ -20,8 +20,11 @@ ROBUST_LOSSES = ("linear", "soft_l1", "huber")
 
 # A fit has converged when a Newton step would lower the cost by less than this share of it.
 DECREMENT = 1e-12
-# Where a flat valley keeps rounding above that, this is accepted: it moves no parameter by 1e-3 standard errors.
-FLAT_DECREMENT = 1e-10
+# Along a flat valley differences of the gradient are mostly rounding: this is accepted there. At 100 rows it moves
+# the parameters along the valley by a hundredth of a standard error.
+FLAT_DECREMENT = 1e-6
+# Least eigenvalue of the Hessian, scaled to a unit diagonal, below which a valley counts as flat.
+FLAT_CURVATURE = 1e-6
 # A cost whose residuals are rounding (about 1e-14 a row) cannot be lowered further.
 ROUNDING_RESIDUAL = 1e-14
 # Steps of the two phases.
@@ -241,12 +244,19 @@ class Optima:
         What a Newton step would still gain, as a share of the cost, (B,).
     converged
         Whether that is below ``DECREMENT``, or the residuals are rounding, (B,).
+    flat
+        Whether the cost is flat to rounding along some direction of the free parameters, (B,).
     """
 
     points: FloatArray
     costs: FloatArray
     decrements: FloatArray
     converged: np.ndarray
+    flat: np.ndarray
+
+    def take(self, rows: slice | np.ndarray) -> Optima:
+        """Return some of the fits."""
+        return Optima(self.points[rows], self.costs[rows], self.decrements[rows], self.converged[rows], self.flat[rows])
 
 
 def search_domain(law: DepthLaw) -> tuple[FloatArray, FloatArray]:
@@ -290,9 +300,9 @@ def minimise(
     points, costs = _descend(problem, points, row_weights, fixed, exact=False, limit=GAUSS_NEWTON_STEPS, settle=settle)
     if polish:
         points, costs = _descend(problem, points, row_weights, fixed, exact=True, limit=newton_steps, settle=settle)
-    points, costs, decrements = _settled(problem, points, costs, row_weights, fixed)
+    points, costs, decrements, flat = _settled(problem, points, costs, row_weights, fixed)
     floor = 0.5 * ROUNDING_RESIDUAL**2 * np.sum(row_weights, axis=-1) * problem.unit
-    return Optima(points, costs, decrements, (decrements < DECREMENT) | (costs <= floor))
+    return Optima(points, costs, decrements, (decrements < DECREMENT) | (costs <= floor), flat)
 
 
 def _frozen(problem: FitProblem, points: FloatArray, gradient: FloatArray, fixed: np.ndarray) -> np.ndarray:
@@ -397,12 +407,13 @@ def _descend(
 
 def _settled(
     problem: FitProblem, points: FloatArray, costs: FloatArray, weights: FloatArray, fixed: np.ndarray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the points resting on the ends that they touch, their costs, and what a Newton step would still gain."""
+) -> tuple[FloatArray, FloatArray, FloatArray, np.ndarray]:
+    """Return the points resting on the ends they touch, their costs, what a Newton step would gain, and flatness."""
     points, costs, decrements = points.copy(), costs.copy(), np.full(len(points), np.inf)
+    flat = np.zeros(len(points), dtype=bool)
     rows = np.flatnonzero(np.isfinite(costs))
     if not rows.size:
-        return points, costs, decrements
+        return points, costs, decrements, flat
     part, weight = _batch(problem, rows), weights[rows]
     points[rows] = _snapped(part, points[rows], part.gradient(points[rows], weight), fixed[rows])
     costs[rows] = part.cost(points[rows], weight)
@@ -411,7 +422,12 @@ def _settled(
     step = _steps(curvature, gradient, frozen, np.full(rows.size, 1e-12))
     gain = 0.5 * np.abs(np.einsum("bk,bk->b", gradient, step))
     decrements[rows] = np.where(gain == 0, 0.0, gain / np.maximum(costs[rows], 1e-300))
-    return points, costs, decrements
+    free = ~frozen
+    scale = np.sqrt(np.maximum(np.abs(np.einsum("bkk->bk", curvature)), 1e-300))
+    matrix = curvature / (scale[:, :, None] * scale[:, None, :]) * (free[:, :, None] & free[:, None, :])
+    least = np.linalg.eigvalsh(matrix + np.eye(matrix.shape[1]) * frozen[:, None, :]).min(axis=1)
+    flat[rows] = least < FLAT_CURVATURE
+    return points, costs, decrements, flat
 
 
 def _batch(problem: FitProblem, rows: np.ndarray) -> FitProblem:

@@ -222,4 +222,4 @@ def _held_minimum(
     )
     costs = found.costs.reshape(len(tries), rows.size)
     best = np.argmin(costs, axis=0) * rows.size + np.arange(rows.size)
-    return Optima(found.points[best], found.costs[best], found.decrements[best], found.converged[best])
+    return found.take(best)

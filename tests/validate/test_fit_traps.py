@@ -166,7 +166,7 @@ def test_a_fit_that_stopped_early_is_an_error(rng: np.random.Generator, monkeypa
         keep = {"weights": options["weights"], "held": np.ones(3, dtype=bool)}
         still = minimise(problem, starts, **keep)  # type: ignore[arg-type]
         gains = np.full(len(starts), 1e-3)
-        return type(still)(still.points, still.costs, gains, gains < 0)
+        return type(still)(still.points, still.costs, gains, gains < 0, gains < 0)
 
     monkeypatch.setattr(fit_polish, "lmfit_polish", lambda *_: start[0])
     monkeypatch.setattr("validate.fit.minimise", stops_at_once)
