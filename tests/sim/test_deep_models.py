@@ -137,7 +137,7 @@ def test_the_order_of_the_context_does_not_matter_and_queries_do_not_meet(model,
     ],
 )
 def test_attention_models_predict_zero_at_first_and_then_learn(model):
-    sections = {"model": model, "task": {**TASK, "context": 16}, "training": {"steps": 200, "batch": 64}}
+    sections = {"model": model, "task": {**TASK, "context": 16}, "training": {"steps": 120, "batch": 64}}
     run = train(RunConfig.from_dict(sections), device="cpu")
     assert not run.snapshots
     assert abs(run.loss[0] - 1.0) < 0.5
