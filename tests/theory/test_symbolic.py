@@ -16,8 +16,16 @@ from theory.symbolic.checks import Identity, Mismatch
 from theory.symbolic.derivation import GIVEN
 
 # Steps whose check takes seconds: their other wrong signs are tried in the slow test.
-FLIPS_TRIED = 3
-LARGE = {"conjugation", "sum_to_integral", "finite_depth_integral", "tied_minimum"}
+FLIPS_TRIED = 2
+LARGE = {
+    "conjugation",
+    "sum_to_integral",
+    "finite_depth_integral",
+    "tied_minimum",
+    "discretisation",
+    "cross_entropy",
+    "independent_layers",
+}
 
 
 def survivors(name: str, tried: int | None, steps: set[str] | None = None) -> list[str]:

@@ -242,11 +242,10 @@ def steps(build: Builder) -> None:
         reason="Insert $\\delta$.",
         check=Identity(domain=DOMAIN),
     )
-    collapsed = L ** (-beta) * G(c * L ** (-(beta + 3)))
-    build.given(
+    collapsed = build.given(
         "scaling_form",
         sp.Symbol("loss"),
-        collapsed,
+        L ** (-beta) * G(c * L ** (-(beta + 3))),
         statement="Loss against time and depth in one form: $L^{-\\beta} G(t/L^{\\beta+2})$, which joins the law in "
         "time "
         "to the tied optimum. At compute $C = L t$, the argument of $G$ is $C L^{-(\\beta+3)}$.",

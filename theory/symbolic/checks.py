@@ -249,6 +249,8 @@ class Ratio:
                 one = self.left(left, point) if self.left else mpmath.mpmathify(number(instance(left, point)))
                 two = mpmath.mpmathify(number(instance(right, point)))
                 rest.append(abs(one / two - 1) if two else mpmath.inf)
+                if not rest[0] < 1:
+                    raise Mismatch(f"|ratio - 1| is {float(rest[0]):.2g} at {self.symbol} = {value}")
             growth = mpmath.mpf(self.values[-1]) / self.values[-2]
             needed = rest[-2] * growth ** (-0.9 * self.power)
             shown = ", ".join(f"{float(item):.2g}" for item in rest)
