@@ -25,7 +25,7 @@ test: install
 	$(BIN)/python -m pytest -m 'not slow' -n 2
 
 test-slow: install
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2
 
 lint: install
 	$(BIN)/ruff check .
