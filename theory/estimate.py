@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from theory.checks import FloatArray, integer, real, vector
 from theory.results import Result, axes_or_new
-from theory.sampling_bias import without_sampling_bias
+from theory.sampling_bias import fall_of_equal_eigenvalues, without_sampling_bias
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,7 +152,7 @@ def estimate_spectrum(X: npt.ArrayLike, y: npt.ArrayLike | None = None, *, level
     raw, basis = _sample_modes(rows)
     eigenvalues = without_sampling_bias(raw, n)
     # Beyond half the rows the sample's modes say next to nothing one by one.
-    last = min(dim, n // 2)
+    last = max(1, min(dim, n // 2))
     signal, noise, about_task = None, math.nan, "No labels, so no source."
     if labels is not None:
         signal, noise, about_task = _signal(rows, labels, raw, basis)
@@ -198,7 +198,7 @@ def estimate_from_eigenvalues(
             raise ValueError(f"signal has {strength.size} entries: must be as many as eigenvalues, {values.size}")
         strength = strength[order]
     corrected = without_sampling_bias(values, n) if n else values
-    last = min(values.size, n // 2) if n else values.size
+    last = max(1, min(values.size, n // 2)) if n else values.size
     about = "No labels, so no source." if strength is None else ""
     return _fit(n, values, corrected, strength, 0.0 if strength is not None else math.nan, last, level, about)
 
@@ -264,6 +264,8 @@ def _fit(
         sentences.append(f"The longest straight run, modes {found[0]} to {found[1]}, is too short for a power law.")
     elif _interval(found[2], found[3], found[4], level)[0] <= 0:
         sentences.append(f"Modes {found[0]} to {found[1]} do not fall: flat, no power law.")
+    elif n and math.log(raw[kept[0]] / raw[kept[found[1] - 1]]) <= fall_of_equal_eigenvalues(raw.size, n, found[1]):
+        sentences.append("The eigenvalues fall by no more than sampling alone would make them.")
     else:
         first, end, capacity, error, freedom = found
         window = (int(kept[first - 1]) + 1, int(kept[end - 1]) + 1)

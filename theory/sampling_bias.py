@@ -30,6 +30,17 @@ def without_sampling_bias(raw: FloatArray, n: int) -> FloatArray:
     return corrected
 
 
+def fall_of_equal_eigenvalues(dim: int, n: int, last: int) -> float:
+    """Return the largest fall of log lambda from mode 1 to ``last`` in samples of n rows with equal eigenvalues.
+
+    Eigenvalues that fall by less say nothing about those of the population.
+    """
+    size = min(dim, n, MOST_SIMULATED)
+    rng = np.random.default_rng(SEED)
+    draws = [_log_draw(np.ones(size), float(dim - size), n, rng) for _ in range(DRAWS)]
+    return float(max(draw[0] - draw[min(last, size) - 1] for draw in draws))
+
+
 def _log_draw(population: FloatArray, rest: float, n: int, rng: np.random.Generator) -> FloatArray:
     """Return log eigenvalues of one Gaussian sample second moment of n rows, descending, by Bartlett's factor."""
     size = population.size
