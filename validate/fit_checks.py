@@ -204,3 +204,31 @@ def monotony(problem: FitProblem, weights: FloatArray) -> Monotony:
     # From this many depths on, the scatter about the law shows what noise can do.
     doubtful = bool(rises[place] > RISE_SHARE * fall) and levels.size < SCATTER_DEPTHS
     return Monotony(False, doubtful, f"Not monotone: {text}, {100 * rises[place] / fall:.0f} % of the whole fall.")
+
+
+def lack_of_fit(problem: FitProblem, residual: FloatArray, free: int) -> tuple[float, int] | None:
+    """Return the chance of so large a misfit of the replicates' means, and how many rows are replicates.
+
+    The F test of the residuals between groups of equal variables against those within them (Draper and Smith,
+    *Applied Regression Analysis*, section 1.5). ``None`` without replicates, or with no more groups than parameters.
+
+    Parameters
+    ----------
+    residual
+        (n,), on the scale of the fit.
+    free
+        Number of free parameters.
+    """
+    points = np.stack([problem.columns[name] for name in problem.law.variables], axis=1)
+    group = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1)
+    counts = np.bincount(group)
+    within_freedom, between_freedom = problem.rows - counts.size, counts.size - free
+    if within_freedom < 1 or between_freedom < 1:
+        return None
+    means = np.bincount(group, weights=residual) / counts
+    within = float(np.sum((residual - means[group]) ** 2))
+    between = float(np.sum(counts * means**2))
+    if within <= 0:
+        return None
+    ratio = between / between_freedom / (within / within_freedom)
+    return float(stats.f.sf(ratio, between_freedom, within_freedom)), int(counts[counts > 1].sum())

@@ -96,6 +96,7 @@ def fit_table(
     where: str | None = None,
     law: str = ALL,
     fix: Sequence[str] = (),
+    spectral_exponent: float | None = None,
     robust: str | None = None,
     robust_scale: float = 0.01,
     **options: Any,
@@ -118,6 +119,8 @@ def fit_table(
         A depth law or ``all``; with a variable besides depth it must be ``all``.
     fix
         ``NAME=VALUE`` of parameters that are not fitted.
+    spectral_exponent
+        Exponent of the ``spectral`` law from a given spectrum (beta with tied gains, 2 beta untied); free if ``None``.
     robust, robust_scale
         As for `fit_depth_law`.
     options
@@ -154,8 +157,12 @@ def fit_table(
                 name: {key: value for key, value in fixed.items() if key in rival.parameter_names}
                 for name, rival in DEPTH_LAWS.items()
             }
+            if spectral_exponent is not None:
+                per_law["spectral"]["exponent"] = real("spectral-exponent", spectral_exponent, above=0)
             ranking = rank_laws(arrays["depth"], losses, fixed=per_law, **given)
         else:
+            if law == "spectral" and spectral_exponent is not None:
+                fixed["exponent"] = real("spectral-exponent", spectral_exponent, above=0)
             ranking = [fit_depth_law(arrays["depth"], losses, law=law, fixed=fixed, **given)]
     else:
         choice("law", law, (ALL,))

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from theory.checks import FloatArray
-from validate.fit_checks import Monotony
+from validate.fit_checks import Monotony, lack_of_fit
 from validate.fit_engine import ROUNDING_RESIDUAL, FitProblem, minimise
 from validate.fit_intervals import Interval, NoiseScale
 from validate.fit_result import FitResult, ParameterEstimate
@@ -101,6 +101,14 @@ def describe(result: FitResult, found: list[Interval], warnings: list[str], verd
     if result.agreeing_starts < 2 and result.starts > 1:
         notes.append(f"only {result.agreeing_starts} of {result.starts} starts ended in this optimum")
     parts = ["Converged"]
+    plain = problem.sigma is None and problem.robust == "linear"
+    misfit = lack_of_fit(problem, problem.residual(point[None])[0], int(np.sum(~held))) if plain else None
+    if misfit is not None and misfit[0] < HOPELESS:
+        parts[0] = "Converged, but the law does not describe these losses"
+        notes.append(
+            f"the means of {misfit[1]} replicates lie off the law by more than their scatter explains "
+            f"(chance {misfit[0]:.1e}): the law is wrong here, and the intervals are too narrow"
+        )
     freedom = problem.rows - int(np.sum(~held))
     if problem.sigma is not None and freedom > 0:
         chance = float(stats.chi2.sf(2.0 * result.objective, freedom))

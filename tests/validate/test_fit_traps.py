@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from tests.tolerances import ROUNDOFF_LONG, SAME_OPTIMUM
 from validate import FitError, exhausted_depth, fit_depth_law, rank_laws
 from validate.fit import _proven
+from validate.fit_checks import lack_of_fit
 from validate.fit_engine import FitProblem, minimise
 
 POWERS = 2.0 ** np.arange(6)
@@ -190,6 +191,32 @@ def test_ties_are_said(rng: np.random.Generator) -> None:
     ranking = rank_laws(depth, noisy(rng, depth, 0.02), intervals="none")
     assert "A tie: " in ranking[0].status
     assert sum(fit.weight for fit in ranking) == pytest.approx(1.0, rel=ROUNDOFF_LONG)
+
+
+def test_replicates_expose_a_wrong_law(rng: np.random.Generator) -> None:
+    """Means of five seeds lie off an exponential far beyond their scatter; the true law passes."""
+    depth = np.repeat([1.0, 2, 4, 8, 16, 32], 5)
+    loss = noisy(rng, depth, 0.002)
+    wrong = fit_depth_law(depth, loss, law="exponential")
+    assert "does not describe" in wrong.status
+    assert any("30 replicates" in text for text in wrong.warnings)
+    assert fit_depth_law(depth, loss, law="inverse-depth").status == "Converged."
+
+
+def test_lack_of_fit_is_the_f_test_of_nested_models(rng: np.random.Generator) -> None:
+    """For a linear law it is the F test of the line against one mean a depth."""
+    from scipy import stats
+
+    depth = np.repeat([1.0, 2, 4, 8], 3)
+    loss = 1.7 + 2 / depth + 0.05 * rng.standard_normal(12)
+    fit = fit_depth_law(depth, loss, law="inverse-depth", residuals="linear")
+    line = 2 * fit.objective
+    means = sum(float(np.sum((loss[depth == at] - loss[depth == at].mean()) ** 2)) for at in (1.0, 2, 4, 8))
+    expected = stats.f.sf((line - means) / 2 / (means / 8), 2, 8)
+    found = lack_of_fit(fit.problem, fit.problem.residual(fit.point[None])[0], 2)
+    assert found is not None
+    assert found[0] == pytest.approx(expected, rel=SAME_OPTIMUM)
+    assert found[1] == 12
 
 
 def test_bad_arguments_are_named() -> None:

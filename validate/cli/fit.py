@@ -38,6 +38,9 @@ def register(app: typer.Typer) -> None:
         ] = None,
         law: Annotated[str, typer.Option(help="A law's name, or all: every law, ranked.")] = "all",
         fix: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, a parameter that is not fitted.")] = None,
+        spectral_exponent: Annotated[
+            float | None, typer.Option(help="Exponent of the spectral law from a spectrum (default: free).")
+        ] = None,
         robust: Annotated[
             str | None, typer.Option(help="linear, soft_l1 or huber (default: soft_l1 for joint laws).")
         ] = None,
@@ -81,6 +84,7 @@ def register(app: typer.Typer) -> None:
             where=where,
             law=law,
             fix=fix or [],
+            spectral_exponent=spectral_exponent,
             robust=robust,
             robust_scale=robust_scale,
             intervals=intervals,

@@ -145,6 +145,13 @@ def test_fixed_parameters(runs: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert entry["status"] == "fixed"
 
 
+def test_a_spectrum_fixes_the_spectral_exponent_alone(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, runs, "--depth", "depth", "--loss", "loss", "--spectral-exponent", 0.5, "--json")
+    ranking = {entry["law"]: entry["parameters"] for entry in json.loads(out)["ranking"]}
+    assert ranking["spectral"]["exponent"]["status"] == "fixed"
+    assert ranking["power"]["exponent"]["status"] == "ok"
+
+
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "validate.cli", "fit", str(tmp_path / "no.csv"), "--depth", "a", "--loss", "b"],
