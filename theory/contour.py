@@ -112,7 +112,7 @@ def _follow(
             if np.all(np.abs(step) <= NEWTON_TOLERANCE * np.abs(kappa)):
                 break
     residual = np.abs(kappa * factor((lam / (lam + kappa[:, None])).sum(axis=1))[0] + z)
-    if not (np.all(residual <= 1e-10 * np.abs(z)) and np.all(kappa.imag * z.imag < 0)):
+    if not (np.all(residual <= 1e-10 * np.abs(z)) and np.all(np.sign(kappa.imag) == -np.sign(z.imag))):
         raise RuntimeError("the deterministic equivalent left its physical branch on the contour")
     return kappa
 

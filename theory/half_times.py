@@ -119,7 +119,8 @@ def gain_times(loss: QuadraticLoss, depth: int, gains: FloatArray, best: float) 
     def clock(low: float, high: float) -> float:
         s = low + (high - low) * (x + 1) / 2
         slopes = [float(loss.gradient(tied(best * -math.expm1(-value), depth)).mean()) for value in s]
-        pace = loss.dim * best * np.exp(-s) / -np.array(slopes)
+        with np.errstate(over="ignore", divide="ignore"):
+            pace = loss.dim * best * np.exp(-s) / -np.array(slopes)
         return float((high - low) / 2 * (w @ pace))
 
     targets = -np.log1p(-gains[reached] / best)
@@ -146,6 +147,8 @@ def _fixed_population(task: Task, depth: int) -> FloatArray:
 def _fixed_sampled(task: Task, depth: int, samples: int | None, seed: int) -> FloatArray:
     population = _fixed_population(task, depth)
     known = population[np.isfinite(population)]
+    if known.size == 0:
+        return population
     decades = np.log10(known.max() / known.min()) + LATER + 1
     times = known.min() * 10 ** np.linspace(-1, decades - 1, math.ceil(PER_DECADE * decades))
     path = sampled_mode_flow(SampledModes(task, depth, samples=samples, seed=seed), times, tied=True)

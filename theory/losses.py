@@ -143,8 +143,10 @@ def jackknife_error(values: FloatArray, axis: int = 0) -> FloatArray:
     blocks = left_out.shape[axis]
     if blocks < 2:
         return np.zeros(np.delete(values.shape, axis))
-    centred = left_out - left_out.mean(axis=axis, keepdims=True)
-    return np.sqrt((blocks - 1) / blocks * np.sum(centred**2, axis=axis))
+    # A replicate of a recursion that has run away has no finite square.
+    with np.errstate(over="ignore", invalid="ignore"):
+        centred = left_out - left_out.mean(axis=axis, keepdims=True)
+        return np.sqrt((blocks - 1) / blocks * np.sum(centred**2, axis=axis))
 
 
 def population_loss(spectrum: Spectrum, gains: npt.ArrayLike) -> float:

@@ -128,13 +128,13 @@ def _rotating(
     loss, notes = _rotating_loss(task, depth, width, deterministic, samples, seed)
     at = np.array(training.at)
     status = "Converged to the requested accuracy."
-    if training.untied:
+    if training.untied and depth > 1:
         start = training.break_size * break_pattern(depth)
         if training.method == "flow":
             path = untied_flow(loss, start, at)
         else:
             path = untied_sgd(loss, start, training.learning_rate, at)
-            status = path.status
+        status = path.status
         gains = path.gains
         losses = np.stack(
             [loss.values(row) if np.all(np.isfinite(row)) else np.full(loss.replicates, np.nan) for row in gains],
@@ -142,7 +142,7 @@ def _rotating(
         )
         # The path itself follows the average of all draws; its replicates differ at fixed gains.
         losses[0] = path.loss
-        if depth > 1 and training.break_size > 0 and training.method == "flow":
+        if training.break_size > 0 and training.method == "flow":
             found = tie_break(loss, depth, training.break_size)
             notes["tie_break"] = {"size": found.size, "rate": found.rate, "time": found.time}
     elif training.method == "flow" and task.context is None and width is None:
@@ -214,7 +214,7 @@ def _fixed(
             walk = fixed.mode_sgd(task, start, training.learning_rate, at)
             # r <- r - a r^(2L-1) from r = 1 stays within [-1, 1] exactly for a = 2 rate lambda^3 omega/L^2 <= 2.
             fastest = float(np.max(task.spectrum.eigenvalues**2 * task.spectrum.signal))
-            notes["largest_stable_learning_rate"] = depth**2 / fastest
+            notes["largest_stable_learning_rate"] = depth**2 / fastest if fastest > 0 else math.inf
         elif training.untied:
             walk = fixed.untied_mode_flow(task, start, at)
         else:

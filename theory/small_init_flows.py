@@ -26,6 +26,8 @@ from theory.tie_breaking import compress
 SOLVER_TOLERANCE = 1e-10
 # A drop counts as over at this share of its height.
 HALF = 0.5
+# Modes whose drive is this much smaller than the largest are never learned.
+NEVER = 1e-200
 # Below this share of its final size a start only grows exponentially, to a relative error of about its square.
 ASYMPTOTIC_START = 1e-5
 # From this logit on, 1 - gain/optimum = exp(-16), the approach to the optimum is exponential.
@@ -37,7 +39,7 @@ def merged_rate(task: Task, depth: int = 1) -> float:
 
     In the setting ``rrs`` the drive is its rotation average, mean(lambda^2 omega) I.
     """
-    return 2 * float(np.linalg.norm(_drive(task))) / depth
+    return 2 * float(_drive(task) @ _direction(task)) / depth
 
 
 def merged_start(task: Task, v: float, W: np.ndarray) -> float:
@@ -219,11 +221,15 @@ def logistic_gain(task: Task, times: Iterable[float], *, size: float) -> FloatAr
 def _drive(task: Task) -> FloatArray:
     """The gradient of the loss at U = 0, halved: lambda^2 omega, or its mean over modes in the setting rrs."""
     drive = task.spectrum.eigenvalues * task.spectrum.signal
-    return np.full_like(drive, drive.mean()) if task.setting == "rrs" else drive
+    if task.setting == "rrs":
+        return np.full_like(drive, drive.mean())
+    # No time is long enough for the modes below; their subnormal numbers would only upset the solver.
+    return np.where(drive >= NEVER * drive.max(), drive, 0.0)
 
 
 def _direction(task: Task) -> FloatArray:
-    drive = _drive(task)
+    # Scaled first: the square of a tiny drive underflows.
+    drive = _drive(task) / max(float(_drive(task).max()), np.finfo(float).tiny)
     return drive / np.linalg.norm(drive)
 
 
@@ -246,7 +252,10 @@ def _merged_scale(task: Task, depth: int) -> float:
     """Size of v at which growth along the drive saturates: v^2 = |B|^3 / sum_k a_k B_k^2, L times that in L layers."""
     form = one_layer_loss(task)
     direction = _direction(task)
-    return math.sqrt(depth * float(form.drive @ direction) / float(form.curvature @ direction**2))
+    # Curvature is drive/gain; the common scale of the drive cancels and may be tiny.
+    drive = _drive(task) / _drive(task).max()
+    pull = np.divide(drive * direction**2, form.gain, out=np.zeros_like(drive), where=form.gain > 0)
+    return math.sqrt(depth * float(drive @ direction) / float(pull.sum()))
 
 
 def _skip_exponential(task: Task, size: float, depth: int) -> tuple[float, float]:
@@ -264,10 +273,12 @@ def _merged_solve(task: Task, size: float, times: FloatArray, event: Any, depth:
 
     form = one_layer_loss(task)
 
+    drive = _drive(task)
+
     def velocity(_t: float, state: FloatArray) -> FloatArray:
         v, w = state[0], state[1:]
         missing = 1 - np.divide(v * w, depth * form.gain, out=np.zeros_like(w), where=form.gain > 0)
-        force = form.drive / depth * missing ** (2 * depth - 1)
+        force = drive / depth * missing ** (2 * depth - 1)
         return 2 * np.concatenate([[w @ force], v * force])
 
     return solve_ivp(

@@ -115,7 +115,8 @@ def untied_flow(loss: QuadraticLoss, start: npt.ArrayLike, times: Iterable[float
     Returns
     -------
     UntiedPath
-        From equal gains the path is the tied one exactly: one equation is solved then, whatever the rounding.
+        From equal gains the path is the tied one exactly: one equation is solved then, whatever the rounding. NaN from
+        where float64 gains cannot follow the flow further, which ``status`` says.
 
     Raises
     ------
@@ -129,9 +130,7 @@ def untied_flow(loss: QuadraticLoss, start: npt.ArrayLike, times: Iterable[float
     small = compress(loss, gains.size)
     if small.gram.ndim == 1 and small.noise is None:
         states, losses, status = untied_path(small.nodes, small.gram, small.dim, gains, moments)
-        if np.isnan(losses).any():
-            raise RuntimeError(status)
-        return UntiedPath(moments, states, losses)
+        return UntiedPath(moments, states, losses, status)
     groups, member = np.unique(gains, return_inverse=True)
 
     def force(_t: float, levels: FloatArray) -> FloatArray:

@@ -121,3 +121,26 @@ def test_one_mode_one_layer_one_token(context: int | None) -> None:
     floor = 1 - 4.0 / second
     assert tied_optimum(task, 1).loss == pytest.approx(floor, abs=ROUNDOFF)
     assert untied_floor(task, 1).loss == pytest.approx(floor, abs=ROUNDOFF)
+
+
+@pytest.mark.parametrize("lam", [[1.0], [1.0, 1.0], [1.0, 0.0], [1.0, 1e-150, 1e-300], [1e-200, 1e-201]])
+@pytest.mark.parametrize("setting", ["rrs", "fs"])
+@pytest.mark.parametrize("context", [None, 2])
+def test_every_option_answers_degenerate_spectra(lam: list[float], setting: str, context: int | None) -> None:
+    task = Task(Spectrum(lam), setting, context, 0.1)
+    times = [0.0, 1.0, 1e3]
+    options: list[dict[str, object]] = [
+        {"times": times},
+        {"times": times, "untied": True, "break_size": 1e-3},
+        {"times": times, "half_times": True},
+        {"times": times, "width": 1},
+        {"steps": [0, 2], "method": "sgd", "learning_rate": 0.1},
+    ]
+    if setting == "rrs" or context is None:
+        options.append({"times": times, "deterministic": True})
+        options.append({"times": times, "start": "merged"})
+    for option in options:
+        found = predict(task, 2, samples=60, **option)  # type: ignore[arg-type]
+        assert np.all(np.isfinite(found.loss)), option
+        assert np.all(np.diff(found.loss) <= ROUNDOFF_LONG), option
+        found.to_json()
