@@ -53,7 +53,7 @@ for depth in (1, 2, 4, 16):
     grid = np.linspace(0, 2.2 * depth, 200)
     right.plot(grid, [loss(eigenvalues, power, gain, dim, depth) for gain in grid], label=f"L = {depth}")
 right.set(xlabel="gain γ", ylabel="population loss", xscale="symlog", ylim=(0, 1.1), title="One gain for all layers")
-right.legend(frameon=False)
+right.legend(frameon=False, loc="center left")
 plt.show()
 
 # %% [markdown]
