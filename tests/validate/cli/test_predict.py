@@ -12,7 +12,7 @@ from theory import Spectrum, Task, isotropic_tied_optimum, mode_half_times, plat
 from validate.cli import main
 
 SMALL = ["--dim", "6", "--depth", "3", "--times", "0,10,1e3", "--samples", "60"]
-FIELDS = {"depth", "step", "time", "loss", "standard_error", "gains", "floor", "exponents"}
+FIELDS = {"depth", "time", "loss", "standard_error", "gains", "floor", "exponents"}
 # Losses at the end of training against floors found by another method.
 ARRIVED = 1e-6
 
