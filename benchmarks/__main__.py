@@ -9,7 +9,7 @@ import sys
 from benchmarks.measuring import machine
 
 # Modules benchmarks.NAME with a `main()` that prints its table.
-NAMES = ("theory_speed", "cost_table", "fit_speed", "recovery", "train_speed", "variance")
+NAMES = ("theory_speed", "cost_table", "fit_speed", "recovery", "train_speed", "sweep_cost", "variance")
 
 
 def run(names: list[str]) -> int:
