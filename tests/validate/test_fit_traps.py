@@ -193,6 +193,13 @@ def test_ties_are_said(rng: np.random.Generator) -> None:
     assert sum(fit.weight for fit in ranking) == pytest.approx(1.0, rel=ROUNDOFF_LONG)
 
 
+def test_weights_on_a_dozen_rows_carry_a_warning(rng: np.random.Generator) -> None:
+    for seeds, warned in ((2, True), (5, False)):
+        depth = np.repeat(POWERS, seeds)
+        first = rank_laws(depth, noisy(rng, depth, 0.01), laws=["power", "inverse-depth"], intervals="none")[0]
+        assert any("promise too much" in text for text in first.warnings) == warned
+
+
 def test_replicates_expose_a_wrong_law(rng: np.random.Generator) -> None:
     """Means of five seeds lie off an exponential far beyond their scatter; the true law passes."""
     depth = np.repeat([1.0, 2, 4, 8, 16, 32], 5)
