@@ -12,17 +12,9 @@ import numpy.typing as npt
 from theory.checks import FloatArray, choice, integer, real
 from theory.depth_laws import DEPTH_LAWS, DepthLaw, additive_law, depth_law
 from validate.fit_checks import check_columns, monotony, refuse_collinear, too_few
-from validate.fit_engine import (
-    FLAT_DECREMENT,
-    NEWTON_STEPS,
-    RESIDUALS,
-    ROBUST_LOSSES,
-    ROUNDING_RESIDUAL,
-    FitProblem,
-    Optima,
-    minimise,
-)
+from validate.fit_engine import FLAT_DECREMENT, NEWTON_STEPS, Optima, minimise
 from validate.fit_intervals import Interval, asymptotic_intervals, covariance, noise_scale, profile_intervals
+from validate.fit_problem import RESIDUALS, ROBUST_LOSSES, ROUNDING_RESIDUAL, FitProblem
 from validate.fit_result import FitResult
 from validate.fit_starts import sobol_starts
 from validate.fit_summary import criteria, describe, left_out_error, no_answer
@@ -84,7 +76,7 @@ def fit_depth_law(
     robust, robust_scale
         ``linear``, ``soft_l1`` or ``huber``, and the residual at which the cost bends.
     intervals
-        ``profile``, ``bootstrap``, ``asymptotic`` or ``none``.
+        ``profile``, ``bootstrap``, ``asymptotic``, or ``none`` (NaN ends, for speed).
     level
         What the intervals should hold.
     starts
@@ -275,7 +267,9 @@ def _fit(
         optimum = _proven(problem, better[None], held, table.weights)
     if exact:
         warnings.append("the law fits to rounding: the intervals are those of rounding errors")
-    if intervals in {"asymptotic", "none"} or exact:
+    if intervals == "none":
+        found = [Interval(np.nan, np.nan)] * point.size
+    elif intervals == "asymptotic" or exact:
         found = asymptotic_intervals(problem, point, spread, noise, level)
     elif intervals == "bootstrap":
         from validate.fit_bootstrap import bootstrap_intervals

@@ -6,8 +6,9 @@ import numpy as np
 
 from theory.checks import FloatArray, integer
 from validate.fit_checks import FitTable
-from validate.fit_engine import FitProblem, Optima, minimise
+from validate.fit_engine import Optima, minimise
 from validate.fit_intervals import Interval
+from validate.fit_problem import FitProblem
 
 
 def bootstrap_weights(table: FitTable, resamples: int, seed: int) -> FloatArray:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from theory.checks import FloatArray, choice
 from theory.depth_laws import DepthLaw
-from validate.fit_engine import FitProblem
+from validate.fit_problem import FitProblem
 
 # A rise of the depth means is one where noise would make it once in this many tables.
 RISE_CHANCE = 1e-3

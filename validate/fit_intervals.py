@@ -8,7 +8,8 @@ import numpy as np
 from scipy import stats
 
 from theory.checks import FloatArray
-from validate.fit_engine import ROUNDING_RESIDUAL, FitProblem, Optima, minimise
+from validate.fit_engine import Optima, minimise
+from validate.fit_problem import ROUNDING_RESIDUAL, FitProblem
 from validate.fit_roots import crossing_distances
 
 # Search distances beyond which a profile counts as flat: factors e^25 on a log scale.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from theory.checks import FloatArray
-from validate.fit_engine import FitProblem
+from validate.fit_problem import FitProblem
 
 
 def lmfit_polish(problem: FitProblem, start: FloatArray, held: np.ndarray, weights: FloatArray) -> FloatArray:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from theory.checks import FloatArray
-from validate.fit_engine import FitProblem, minimise
+from validate.fit_engine import minimise
+from validate.fit_problem import FitProblem
 from validate.fit_roots import crossing_distances
 from validate.fit_starts import sobol_starts
 

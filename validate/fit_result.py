@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from theory.checks import FloatArray, reject
 from theory.results import Result, plain
-from validate.fit_engine import FitProblem
 from validate.fit_intervals import NoiseScale
+from validate.fit_problem import FitProblem
 
 if TYPE_CHECKING:
     import pandas as pd

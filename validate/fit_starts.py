@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from theory.checks import FloatArray
-from validate.fit_engine import FitProblem
+from validate.fit_problem import FitProblem
 
 EXPONENTS = (0.05, 5.0)
 CORRELATIONS = (0.0, 0.98)

@@ -9,8 +9,9 @@ from scipy import stats
 
 from theory.checks import FloatArray
 from validate.fit_checks import Monotony, lack_of_fit
-from validate.fit_engine import ROUNDING_RESIDUAL, FitProblem, minimise
+from validate.fit_engine import minimise
 from validate.fit_intervals import Interval, NoiseScale
+from validate.fit_problem import ROUNDING_RESIDUAL, FitProblem
 from validate.fit_result import FitResult, ParameterEstimate
 
 # A law whose chi-square is larger than this share of tables would give does not describe them.

@@ -8,7 +8,8 @@ from scipy.optimize import approx_fprime, least_squares
 
 from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, SAME_OPTIMUM
 from theory.depth_laws import DEPTH_LAWS, additive_law
-from validate.fit_engine import FitProblem, minimise
+from validate.fit_engine import minimise
+from validate.fit_problem import FitProblem
 from validate.fit_starts import sobol_starts
 
 DEPTH = np.repeat([1.0, 2.0, 3.0, 5.0, 9.0, 17.0], 3)
@@ -65,6 +66,16 @@ def test_a_batch_is_its_members(rng: np.random.Generator) -> None:
     for row in range(8):
         alone = minimise(given, starts[[row]], weights=weights[row])
         np.testing.assert_allclose(together.points[row], alone.points[0], rtol=ROUNDOFF_LONG, atol=ROUNDOFF_LONG)
+
+
+def test_a_cut_batch_is_the_whole_one(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = problem(rng)
+    starts = sobol_starts(given, 8)
+    whole = minimise(given, starts)
+    monkeypatch.setattr("validate.fit_engine.LARGEST_BATCH", 3 * DEPTH.size * 3)
+    cut = minimise(given, starts)
+    np.testing.assert_allclose(cut.points, whole.points, rtol=ROUNDOFF_LONG, atol=ROUNDOFF_LONG)
+    assert cut.flat.shape == cut.converged.shape == (8,)
 
 
 def test_integer_weights_are_repeated_rows(rng: np.random.Generator) -> None:

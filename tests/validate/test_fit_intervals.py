@@ -11,7 +11,7 @@ from theory.depth_laws import DEPTH_LAWS
 from validate import fit_depth_law
 from validate.fit_bootstrap import bootstrap_weights
 from validate.fit_checks import FitTable
-from validate.fit_engine import FitProblem
+from validate.fit_problem import FitProblem
 from validate.fit_roots import crossing_distances
 
 DEPTH = np.repeat([1.0, 2.0, 4.0, 8.0, 16.0], 3)

@@ -11,7 +11,8 @@ from tests.tolerances import ROUNDOFF_LONG, SAME_OPTIMUM
 from validate import FitError, exhausted_depth, fit_depth_law, rank_laws
 from validate.fit import _proven
 from validate.fit_checks import lack_of_fit
-from validate.fit_engine import FitProblem, minimise
+from validate.fit_engine import minimise
+from validate.fit_problem import FitProblem
 
 POWERS = 2.0 ** np.arange(6)
 
