@@ -8,6 +8,7 @@ import pytest
 from benchmarks.recovery import draw_table, study_table
 from tests.tolerances import sampling
 from theory.depth_laws import DEPTH_LAWS
+from validate.fit import FEW_ROWS
 
 TABLES = 30
 
@@ -22,7 +23,8 @@ def test_laws_are_recovered() -> None:
     held = [np.mean([hit for hit, _ in row["covered"].values()]) for row in answered]
     # Intervals of one table move together: the table is the unit.
     assert abs(np.mean(held) - 0.95) < sampling(np.std(held) / np.sqrt(len(held)))
-    decided = [row for row in rows if row["winner"]]
+    # On fewer rows AICc weights promise too much, and `rank_laws` says so.
+    decided = [row for row in rows if row["winner"] and row["n"] > FEW_ROWS]
     right = np.array([row["winner"] == row["law"] for row in decided], dtype=float)
     promised = np.array([row["winner_weight"] for row in decided])
     error = np.std(right - promised) / np.sqrt(len(decided))
