@@ -31,5 +31,5 @@ def model_error(size: float, power: float, constant: float = 3.0) -> float:
 # Fits recomputed elsewhere and printed to four or five digits: 1 % on coefficients, 0.002 on exponents.
 REFERENCE_COEFFICIENT = 0.01
 REFERENCE_EXPONENT = 0.002
-# Two descents to one optimum, each converged to a Newton decrement of 1e-12 of the cost.
+# Two descents to one optimum, each converged to a Newton decrement of 1e-10 of the cost.
 SAME_OPTIMUM = 1e-4

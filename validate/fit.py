@@ -206,6 +206,7 @@ def rank_laws(
     return ranked
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def _fit(
     law: DepthLaw,
     columns: Mapping[str, npt.ArrayLike],

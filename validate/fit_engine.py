@@ -14,7 +14,7 @@ from theory.checks import FloatArray
 from validate.fit_problem import ROUNDING_RESIDUAL, FitProblem, slope_of_cost
 
 # A fit has converged when a Newton step would lower the cost by less than this share of it.
-DECREMENT = 1e-12
+DECREMENT = 1e-10
 # Along a flat valley differences of the gradient are mostly rounding: this is accepted there. At 100 rows it moves
 # the parameters along the valley by a hundredth of a standard error.
 FLAT_DECREMENT = 1e-6
@@ -60,6 +60,8 @@ class Optima:
         return Optima(self.points[rows], self.costs[rows], self.decrements[rows], self.converged[rows], self.flat[rows])
 
 
+# Trial points far from the data overflow: they cost infinity and are never taken.
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def minimise(
     problem: FitProblem,
     starts: FloatArray,
@@ -146,7 +148,8 @@ def _steps(curvature: FloatArray, gradient: FloatArray, frozen: np.ndarray, damp
     scale = np.sqrt(np.maximum(np.abs(diagonal), 1e-300))
     scale = np.where(free, scale, 1.0)
     matrix = matrix / (scale[:, :, None] * scale[:, None, :])
-    values, vectors = np.linalg.eigh(matrix + np.eye(matrix.shape[1]) * frozen[:, None, :])
+    matrix = np.nan_to_num(matrix, posinf=0.0, neginf=0.0) + np.eye(matrix.shape[1]) * frozen[:, None, :]
+    values, vectors = np.linalg.eigh(matrix)
     # A negative curvature is turned round, so that the step goes down; a vanishing one is left to the damping.
     values = np.maximum(np.abs(values), 1e-14) + damping[:, None]
     with np.errstate(over="ignore"):
@@ -220,10 +223,12 @@ def _settled(
     frozen = _frozen(part, points[rows], gradient, fixed[rows])
     step = _steps(curvature, gradient, frozen, np.full(rows.size, 1e-12))
     gain = 0.5 * np.abs(np.einsum("bk,bk->b", gradient, step))
-    decrements[rows] = np.where(gain == 0, 0.0, gain / np.maximum(costs[rows], 1e-300))
+    share = np.where(gain == 0, 0.0, gain / np.maximum(costs[rows], 1e-300))
+    decrements[rows] = np.where(np.isfinite(share), share, np.inf)
     free = ~frozen
     scale = np.sqrt(np.maximum(np.abs(np.einsum("bkk->bk", curvature)), 1e-300))
     matrix = curvature / (scale[:, :, None] * scale[:, None, :]) * (free[:, :, None] & free[:, None, :])
-    least = np.linalg.eigvalsh(matrix + np.eye(matrix.shape[1]) * frozen[:, None, :]).min(axis=1)
+    matrix = np.nan_to_num(matrix, posinf=0.0, neginf=0.0) + np.eye(matrix.shape[1]) * frozen[:, None, :]
+    least = np.linalg.eigvalsh(matrix).min(axis=1)
     flat[rows] = least < FLAT_CURVATURE
     return points, costs, decrements, flat

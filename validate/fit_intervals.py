@@ -77,6 +77,8 @@ def covariance(
     if not places.size:
         return out
     hessian = problem.hessian(point[None], np.asarray(weights)[None])[0][np.ix_(places, places)]
+    if not np.all(np.isfinite(hessian)):
+        return out
     unit = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
     values, vectors = np.linalg.eigh(hessian / np.outer(unit, unit))
     if values.min() <= 1e-13:

@@ -25,6 +25,7 @@ PULL = 1e4
 PULL_SETTLE = 1e-12
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def predict_loss(fit: FitResult, columns: dict[str, FloatArray]) -> FitPrediction:
     """Return the law at ``columns``, each (m,), with the profile interval of its value.
 
