@@ -23,7 +23,7 @@ FLAT_CURVATURE = 1e-6
 # Steps of the two phases.
 GAUSS_NEWTON_STEPS = 60
 NEWTON_STEPS = 25
-# Distance from an end of the domain, on the search scale, below which a parameter that descends to it rests on it.
+# A parameter that descends to an end of its domain rests on it from this distance on, in units of its size.
 TOUCHING = 1e-7
 # Numbers in one Jacobian of a batch: larger batches are cut.
 LARGEST_BATCH = 4_000_000
@@ -119,8 +119,8 @@ def _frozen(problem: FitProblem, points: FloatArray, gradient: FloatArray, fixed
 
 def _snapped(problem: FitProblem, points: FloatArray, gradient: FloatArray, fixed: np.ndarray) -> FloatArray:
     """Return the points with parameters moved onto an end of their domain that they all but touch and descend to."""
-    low = ~fixed & (points - problem.lower < TOUCHING) & (gradient > 0)
-    high = ~fixed & (problem.upper - points < TOUCHING) & (gradient < 0)
+    low = ~fixed & (points - problem.lower < TOUCHING * problem.sizes) & (gradient > 0)
+    high = ~fixed & (problem.upper - points < TOUCHING * problem.sizes) & (gradient < 0)
     return np.where(low, problem.lower, np.where(high, problem.upper, points))
 
 

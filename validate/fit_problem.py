@@ -50,6 +50,8 @@ class FitProblem:
         Whether the last row pulls with a plain square, whatever the robust cost of the others.
     logarithmic
         Which parameters are searched on the log scale, (k,).
+    sizes
+        One unit of each parameter on its search scale, (k,): the largest loss for those in units of loss.
     """
 
     law: DepthLaw
@@ -63,6 +65,7 @@ class FitProblem:
     upper: FloatArray = field(default_factory=lambda: np.empty(0))
     pulled: bool = False
     logarithmic: np.ndarray = field(init=False, repr=False)
+    sizes: FloatArray = field(init=False, repr=False)
     _log_losses: FloatArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +73,9 @@ class FitProblem:
         choice("robust", self.robust, ROBUST_LOSSES)
         logs = np.log(self.loss_values) if self.residuals == "log" else np.empty(0)
         object.__setattr__(self, "_log_losses", logs)
+        largest = float(np.max(np.abs(self.loss_values)))
+        in_losses = [p.scale == "linear" and p.name in {"plateau", "second_coefficient"} for p in self.law.parameters]
+        object.__setattr__(self, "sizes", np.where(in_losses, largest, 1.0))
         object.__setattr__(self, "logarithmic", np.array([p.scale == "log" for p in self.law.parameters]))
         if not self.lower.size:
             low, high = search_domain(self.law)
@@ -201,7 +207,7 @@ class FitProblem:
     def hessian(self, points: FloatArray, weights: FloatArray) -> FloatArray:
         """Return the second derivatives of the cost, from central differences of its gradient, (B, k, k)."""
         batch, count = points.shape
-        steps = HESSIAN_STEP * np.maximum(np.abs(points), 1e-3)
+        steps = HESSIAN_STEP * np.maximum(np.abs(points), 1e-3 * self.sizes)
         above, below = np.minimum(points + steps, self.upper), np.maximum(points - steps, self.lower)
         out = np.zeros((batch, count, count))
         for index in range(count):

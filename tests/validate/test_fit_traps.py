@@ -186,6 +186,23 @@ def test_a_flat_profile_is_not_a_narrow_interval() -> None:
     assert "not identified: " in fit.status
 
 
+@pytest.mark.parametrize("residuals", ["log", "linear"])
+@pytest.mark.parametrize("unit", [1e-8, 1e6])
+def test_the_unit_of_loss_changes_nothing(rng: np.random.Generator, unit: float, residuals: str) -> None:
+    """Losses of 1e-8 or 1e6 give the same exponent, and plateau and its interval in that unit."""
+    loss = noisy(rng, np.repeat(POWERS, 2), 0.02, plateau=0.05)
+    for law in ("power", "inverse-depth"):
+        one = fit_depth_law(np.repeat(POWERS, 2), loss, law=law, residuals=residuals)
+        other = fit_depth_law(np.repeat(POWERS, 2), unit * loss, law=law, residuals=residuals)
+        plateau, scaled = one.parameters["plateau"], other.parameters["plateau"]
+        np.testing.assert_allclose(
+            [scaled.value, *scaled.interval],
+            unit * np.array([plateau.value, *plateau.interval]),
+            rtol=SAME_OPTIMUM,
+            atol=unit * SAME_OPTIMUM * 0.05,
+        )
+
+
 def test_ties_are_said(rng: np.random.Generator) -> None:
     """Few noisy depths cannot tell a power from its rivals."""
     depth = np.repeat([4.0, 5, 6, 8, 10, 12], 2)
