@@ -72,6 +72,8 @@ def read_grid(path: str | os.PathLike[str]) -> list[Plan]:
         document = tomllib.loads(text.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
+    if not document:
+        raise ValueError(f"{path}: must have a table [base], [grid] or [[extra]]")
     try:
         return plan_runs(document)
     except ValueError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -12,14 +11,31 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
+# Whole numbers up to here are exact in float64, and fit the 64-bit integers of generators and kernels.
+LARGEST_INTEGER = 2**53
+# Settings are refused beyond this size: their squares and products would overflow far from the line that gave them.
+LARGEST_REAL = 1e100
+# Gains go like one over an eigenvalue, which may be tiny.
+LARGEST_GAIN = 1e308
+
 
 def reject(name: str, value: object, allowed: str) -> ValueError:
     """Return the ``ValueError`` for a bad argument: ``name=value: must be allowed``."""
     return ValueError(f"{name}={value!r}: must be {allowed}")
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+
+
+def stopped(found: Any) -> RuntimeError:
+    """Return the error for a `scipy.integrate.solve_ivp` result that did not reach its end: where, and why."""
+    reached = found.t[-1] if len(found.t) else 0.0
+    return RuntimeError(f"the flow stopped at t={reached:g}: {found.message}")
+
+
 def integer(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
-    """Return ``value`` as an int in ``[minimum, maximum]``; a bool, NaN or fraction is refused.
+    """Return ``value`` as an int in ``[minimum, maximum]``; a bool, NaN or fraction is refused, and so is > 2^53.
 
     Raises
     ------
@@ -27,20 +43,28 @@ def integer(name: str, value: Any, *, minimum: int = 1, maximum: int | None = No
         If ``value`` is not a whole number in the range.
     """
     allowed = f"a whole number >= {minimum}" + ("" if maximum is None else f" and <= {maximum}")
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+    if not _is_number(value):
         raise reject(name, value, allowed)
-    number = float(value)
-    if not math.isfinite(number) or not number.is_integer():
+    if value > LARGEST_INTEGER and maximum is None:
+        raise reject(name, value, f"{allowed} and <= 2^53")
+    if not minimum <= value <= (LARGEST_INTEGER if maximum is None else maximum) or int(value) != value:
         raise reject(name, value, allowed)
-    if number < minimum or (maximum is not None and number > maximum):
-        raise reject(name, value, allowed)
-    return int(number)
+    return int(value)
 
 
 def real(
-    name: str, value: Any, *, above: float | None = None, minimum: float | None = None, maximum: float | None = None
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    below: float | None = None,
+    largest: float = LARGEST_REAL,
 ) -> float:
-    """Return ``value`` as a finite float, above ``above`` and within ``[minimum, maximum]`` where given.
+    """Return ``value`` as a float strictly between ``above`` and ``below``, in ``[minimum, maximum]``.
+
+    Its size is at most ``largest``, 1e100 unless said otherwise.
 
     Raises
     ------
@@ -50,17 +74,21 @@ def real(
     bounds = [f"> {above:g}"] if above is not None else []
     bounds += [f">= {minimum:g}"] if minimum is not None else []
     bounds += [f"<= {maximum:g}"] if maximum is not None else []
-    allowed = " and ".join(["a finite number", *bounds]) if bounds else "a finite number"
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+    bounds += [f"< {below:g}"] if below is not None else []
+    allowed = " and ".join(["a finite number", *bounds])
+    if not _is_number(value):
         raise reject(name, value, allowed)
-    number = float(value)
-    if (
-        (above is not None and number <= above)
-        or (minimum is not None and number < minimum)
-        or (maximum is not None and number > maximum)
+    if abs(value) > largest:
+        raise reject(name, value, f"{allowed}, at most {largest:g} in size")
+    if not (
+        value == value
+        and (above is None or value > above)
+        and (minimum is None or value >= minimum)
+        and (maximum is None or value <= maximum)
+        and (below is None or value < below)
     ):
         raise reject(name, value, allowed)
-    return number
+    return float(value)
 
 
 def choice(name: str, value: Any, options: Collection[str]) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from theory.checks import FloatArray, integer, real, vector
+from theory.checks import LARGEST_REAL, FloatArray, integer, real, vector
 from theory.results import Result, axes_or_new
 from theory.sampling_bias import fall_of_equal_eigenvalues, without_sampling_bias
 
@@ -148,7 +148,7 @@ def estimate_spectrum(X: npt.ArrayLike, y: npt.ArrayLike | None = None, *, level
     n, dim = rows.shape
     if not rows.any():
         raise ValueError("X is all zero: must have a direction that varies")
-    level = real("level", level, above=0, maximum=1 - 1e-9)
+    level = real("level", level, above=0, below=1)
     raw, basis = _sample_modes(rows)
     eigenvalues = without_sampling_bias(raw, n)
     # Beyond half the rows the sample's modes say next to nothing one by one.
@@ -184,7 +184,7 @@ def estimate_from_eigenvalues(
     ValueError
         If an entry is negative or not finite, lengths differ, all are zero, or ``level`` or ``samples`` is off limits.
     """
-    level = real("level", level, above=0, maximum=1 - 1e-9)
+    level = real("level", level, above=0, below=1)
     n = 0 if samples is None else integer("samples", samples, minimum=2)
     values = vector("eigenvalues", np.asarray(eigenvalues, dtype=np.float64), minimum=0.0)
     order = np.argsort(-values, kind="stable")
@@ -214,8 +214,8 @@ def checked_samples(X: npt.ArrayLike, y: npt.ArrayLike | None) -> tuple[FloatArr
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.size == 0:
         raise ValueError(f"X has shape {rows.shape}: must be (samples, dim), both at least 1")
-    if not np.all(np.isfinite(rows)):
-        raise ValueError("X has entries that are not finite: must be finite")
+    if not np.all(np.abs(rows) <= LARGEST_REAL):
+        raise ValueError(f"X has entries that are not finite or beyond {LARGEST_REAL:g}: must be finite, and smaller")
     if y is None:
         return rows, None
     labels = vector("y", np.asarray(y, dtype=np.float64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -26,8 +27,13 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         If the folder cannot be written. Nothing is left behind then, and an older file stays as it was.
     """
     final = Path(path)
+    if final.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(final))
     final.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, suffix=final.suffix, dir=final.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, suffix=final.suffix, dir=final.parent)
+    except OSError as error:  # named after the file that was asked for
+        raise OSError(error.errno, error.strerror, str(final)) from None
     os.close(handle)
     temporary = Path(name)
     try:

@@ -164,7 +164,7 @@ def known_deviations(task: Task, values: FloatArray, weights: FloatArray) -> Flo
 
 def regress_out(forms: FloatArray, controls: FloatArray) -> FloatArray:
     """Return ``forms`` (samples, n, n) less their regression on ``controls``, whose mean is known to be zero."""
-    if controls.shape[0] < FEWEST_FOR_CONTROLS:
+    if controls.shape[0] < FEWEST_FOR_CONTROLS or not np.isfinite(controls).all():  # powers of large eigenvalues
         return forms
     flat = forms.reshape(forms.shape[0], -1)
     scaled = controls / np.maximum(np.abs(controls).max(axis=0), np.finfo(float).tiny)

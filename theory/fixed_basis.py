@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from theory.checks import FloatArray, integer, real, vector
+from theory.checks import FloatArray, integer, real, stopped, vector
 from theory.finite_context import draw_covariances
 from theory.losses import jackknife_error
 from theory.task import Task
@@ -145,7 +145,7 @@ def untied_mode_flow(task: Task, start: npt.ArrayLike, times: Iterable[float]) -
             atol=SOLVER_TOLERANCE,
         )
         if not found.success:
-            raise RuntimeError(f"the flow stopped at t={found.t[-1]:g}: {found.message}")
+            raise stopped(found)
         logs[later] = found.y.T
     left = np.exp(logs)[:, None] + gaps
     modes = np.prod(left, axis=1) * task.spectrum.signal
@@ -345,7 +345,7 @@ def sampled_mode_flow(
             atol=1e-9,
         )
         if not found.success:
-            raise RuntimeError(f"the flow stopped at t={found.t[-1]:g}: {found.message}")
+            raise stopped(found)
         states[later] = found.y.T
     return record(loss, [np.broadcast_to(s.reshape(layers, dim), (depth, dim)) for s in states], "Converged to 1e-7.")
 

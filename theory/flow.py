@@ -13,7 +13,7 @@ import dataclasses
 
 import numpy as np
 
-from theory.checks import FloatArray, integer, real, vector
+from theory.checks import FloatArray, integer, real, stopped, vector
 from theory.jit import kernel
 from theory.losses import QuadraticLoss
 from theory.measure import SpectralMeasure
@@ -97,7 +97,7 @@ def tied_flow(loss: QuadraticLoss, depth: int, times: FloatArray) -> GainPath:
             uband=0,
         )
         if not solution.success:
-            raise RuntimeError(f"the flow stopped at t={solution.t[-1]:g}: {solution.message}")
+            raise stopped(solution)
         places = solution.y
     gains = -best[:, None] * np.expm1(-places)
     losses = np.stack([_tied_losses(nodes, gram, noise, depth, gains[:, i]) for i in range(wanted.size)], axis=1)

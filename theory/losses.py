@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from theory.checks import FloatArray, integer, real, vector
+from theory.checks import LARGEST_GAIN, FloatArray, integer, real, vector
 
 if TYPE_CHECKING:
     from theory.spectra import Spectrum
@@ -212,4 +212,4 @@ def tied(gain: float, depth: int) -> FloatArray:
     ValueError
         If ``gain`` is not finite or ``depth`` < 1.
     """
-    return np.full(integer("depth", depth), real("gain", gain))
+    return np.full(integer("depth", depth), real("gain", gain, largest=LARGEST_GAIN))

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+# Steps that a recursion can run; the flow at time = learning rate x step reaches any later time.
+MOST_STEPS = 10**8
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction(Result):
     """A predicted training curve of the reduced linear model.
@@ -189,6 +193,9 @@ def predict(
     depth = integer("depth", depth)
     choice("method", method, METHODS)
     rate = real("learning_rate", learning_rate, above=0)
+    integer("seed", seed, minimum=0)
+    if samples is not None:
+        integer("samples", samples)
     step: tuple[int, ...] | None = None
     if method == "flow":
         if times is None:
@@ -198,6 +205,7 @@ def predict(
         if steps is None:
             raise ValueError("steps=None: must be given for the method 'sgd'")
         at = vector("steps", steps, minimum=0.0, increasing=True)
+        integer("steps", float(at[-1]), minimum=0, maximum=MOST_STEPS)
         step, time = tuple(int(number) for number in at), rate * at
     training = Training(method, tuple(at), rate, untied, break_size, start, start_size)
     path = predicted_path(task, depth, training, width=width, deterministic=deterministic, samples=samples, seed=seed)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from theory.checks import FloatArray, integer, real, vector
+from theory.checks import FloatArray, integer, real, stopped, vector
 from theory.floors import tied_optimum_of
 from theory.losses import QuadraticLoss, tied
 from theory.small_init import OneLayerLoss, SmallStartCurve, one_layer_loss
@@ -192,7 +192,7 @@ def merged_gain_flow(loss: QuadraticLoss, depth: int, times: Iterable[float], *,
         atol=SOLVER_TOLERANCE,
     )
     if not found.success:
-        raise RuntimeError(f"the flow stopped at t={found.t[-1]:g}: {found.message}")
+        raise stopped(found)
     gains = best.gains[0] * expit(found.y[0, : moments.size])
     losses = np.array([small.value(tied(gain, depth)) for gain in gains])
     drop = found.t_events[0][:1] if found.t_events[0].size else np.array([math.inf])

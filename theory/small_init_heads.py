@@ -55,7 +55,7 @@ def head_times(task: Task, progress: float, *, size: float, depth: int = 1) -> F
     ValueError
         For values out of range.
     """
-    progress = real("progress", progress, above=0, maximum=1 - 1e-16)
+    progress = real("progress", progress, above=0, below=1)
     form_rate, gain = _head_scales(task, size, depth)
     result = np.full(task.dim, np.inf)
     live = form_rate > 0

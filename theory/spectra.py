@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 # Eigenvalues of a measured covariance below -this times the largest are a wrong input, not rounding.
 NEGATIVE_EIGENVALUE_TOLERANCE = 1e-10
+# Averages over contexts take fourth powers.
+LARGEST_EIGENVALUE = 1e70
+# A power law that spans more would leave float64.
+LARGEST_DECADES = 300
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +47,8 @@ class Spectrum(Result):
     Raises
     ------
     ValueError
-        If an entry is negative or not finite, lengths differ, or sum_k lambda_k omega_k is not positive.
+        If an entry is negative or not finite, an eigenvalue is beyond 1e70, lengths differ, or
+        sum_k lambda_k omega_k is not positive.
     """
 
     eigenvalues: FloatArray
@@ -55,6 +60,8 @@ class Spectrum(Result):
 
     def __post_init__(self, normalise: bool) -> None:
         eigenvalues = vector("eigenvalues", self.eigenvalues, minimum=0.0)
+        if eigenvalues.max() > LARGEST_EIGENVALUE:
+            raise ValueError(f"eigenvalues reach {eigenvalues.max():g}: must be at most {LARGEST_EIGENVALUE:g}")
         power = (
             np.ones_like(eigenvalues) if self.task_power is None else vector("task_power", self.task_power, minimum=0.0)
         )
@@ -62,7 +69,8 @@ class Spectrum(Result):
             raise ValueError(f"task_power has {power.size} entries: must be as many as eigenvalues, {eigenvalues.size}")
         order = np.argsort(-eigenvalues, kind="stable")
         eigenvalues, power = eigenvalues[order], power[order]
-        total = float(np.sum(eigenvalues * power))
+        with np.errstate(over="ignore"):
+            total = float(np.sum(eigenvalues * power))
         if not (total > 0 and np.isfinite(total)):
             raise ValueError(f"sum of eigenvalues * task_power is {total:g}: must be positive and finite")
         if normalise:
@@ -118,11 +126,14 @@ class Spectrum(Result):
         Raises
         ------
         ValueError
-            If ``dim`` < 1, or an exponent is not positive.
+            If ``dim`` < 1, an exponent is not positive, or the smallest eigenvalue would be below 1e-300.
         """
         dim = integer("dim", dim)
         capacity = real("capacity", capacity, above=0)
         source = real("source", source, above=0)
+        if capacity * np.log10(dim) > LARGEST_DECADES:
+            most = LARGEST_DECADES / np.log10(dim)
+            raise reject("capacity", capacity, f"at most {most:.6g} at dim={dim}, so that no eigenvalue underflows")
         k = np.arange(1, dim + 1, dtype=np.float64)
         power = k ** (capacity - capacity * source - 1)
         return cls(k**-capacity, power, capacity, source, f"power law (capacity {capacity:g}, source {source:g})")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from theory.checks import FloatArray, integer, real, vector
+from theory.checks import LARGEST_GAIN, FloatArray, integer, real, stopped, vector
 from theory.floors import jacobi_matrix, tied_optimum_of, untied_floor_of
 from theory.losses import QuadraticLoss, noise_response, tied
 from theory.results import Result, axes_or_new
@@ -201,7 +201,7 @@ def transversal_rate(loss: QuadraticLoss, gain: float, depth: int) -> float:
         For ``depth`` < 2, where there is nothing to separate.
     """
     depth = integer("depth", depth, minimum=2)
-    slope = real("gain", gain) / depth
+    slope = real("gain", gain, largest=LARGEST_GAIN) / depth
     x = loss.nodes
     factor = 1 - slope * x
     second = (x / depth) ** 2 * factor ** (depth - 2)
@@ -224,7 +224,7 @@ def growth_of_differences(loss: QuadraticLoss, gain: float, depth: int) -> float
     if loss.gram.ndim > 1:
         raise ValueError("context: must be infinite for the closed form of the growth")
     weight = loss.gram * loss.nodes
-    force = float(weight @ (1 - real("gain", gain) * loss.nodes / depth) ** (2 * depth - 1))
+    force = float(weight @ (1 - real("gain", gain, largest=LARGEST_GAIN) * loss.nodes / depth) ** (2 * depth - 1))
     return float((weight.sum() / force) ** (1 / (2 * depth - 1))) if force > 0 else math.inf
 
 
@@ -282,7 +282,7 @@ def tie_break(loss: QuadraticLoss, depth: int, size: float) -> TieBreak:
     while True:
         found = solve_ivp(speed, (0.0, horizon), np.zeros(2), method="LSODA", events=margin, rtol=1e-10, atol=1e-12)
         if not found.success:
-            raise RuntimeError(f"the flow stopped at t={found.t[-1]:g}: {found.message}")
+            raise stopped(found)
         if found.t_events[0].size:
             return TieBreak(size, rate, float(found.t_events[0][0]), float(found.y_events[0][0][0]))
         horizon *= 10
@@ -349,6 +349,6 @@ def _solve(force: Any, start: FloatArray, moments: FloatArray) -> FloatArray:
             atol=SOLVER_TOLERANCE * 1e-3,
         )
         if not found.success:
-            raise RuntimeError(f"the flow stopped at t={found.t[-1]:g}: {found.message}")
+            raise stopped(found)
         states[later] = found.y.T
     return states

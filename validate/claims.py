@@ -32,7 +32,7 @@ class Evidence:
     layers : frame
         One row a predicted depth: spectrum, depth, predicted, observed.
     published : frame
-        One row a published quantity: name, value, low, high, expected, tolerance.
+        One row a published quantity: name, value, and the bounds low and high that must hold ``expected``.
     """
 
     runs: pd.DataFrame

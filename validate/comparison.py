@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from theory.checks import FloatArray, integer, real, reject
-from theory.prediction import Prediction, predict
+from theory.prediction import MOST_STEPS, Prediction, predict
 from theory.results import Result, axes_or_new, plain
 from theory.task import Task
+from validate.tables import RunTable, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW = 11
 # Steps at the end of a curve whose mean is held against the floors.
 TAIL_STEPS = 1000
+# Columns of a curve's file, the last one optional, and what they may hold.
+ALLOWED = {
+    "step": f"a whole number from 0 to {MOST_STEPS}",
+    "loss": "a finite number > 0",
+    "standard_error": "a finite number >= 0",
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -130,45 +138,44 @@ class Comparison(Result):
 
 
 def read_curve(path: str | Path) -> pd.DataFrame:
-    """Return a ``step,loss[,standard_error]`` file (CSV, or a run's metrics.parquet) as a frame, sorted by step.
+    """Return a ``step,loss[,standard_error]`` table (CSV, or a run's metrics.parquet) as a frame, sorted by step.
 
     Raises
     ------
     ValueError
-        If a column is missing, a value is no finite number, or steps repeat or are not whole and >= 0.
+        If a column is missing, steps repeat or are not whole and >= 0, or a loss is not a finite number > 0.
     OSError
         If the file cannot be read.
     """
     import pandas as pd
 
     try:
-        if Path(path).suffix == ".parquet":
-            table = pd.read_parquet(path)
-        else:
-            table = pd.read_csv(path, comment="#", skipinitialspace=True)
-    except FileNotFoundError:
-        raise
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, ValueError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"curve={str(path)!r}: must be a CSV or Parquet file with step and loss ({reason})") from None
-    table.columns = [str(name).strip().lower() for name in table.columns]
-    for name in ("step", "loss"):
-        if name not in table.columns:
-            raise ValueError(f"curve={str(path)!r}: has no column {name!r}, only {', '.join(table.columns)}")
-    if table.empty:
+        table = read_table(path)
+        wanted = [name for name in ALLOWED if name != "standard_error" or _has(table, name)]
+        columns = {name: table.numbers(name) for name in wanted}
+    except ValueError as error:
+        raise ValueError(f"curve={str(path)!r}: must have the columns step and loss ({error})") from None
+    if not len(table):
         raise ValueError(f"curve={str(path)!r}: must have at least one row")
-    kept = [name for name in ("step", "loss", "standard_error") if name in table.columns]
-    numbers = table[kept].apply(pd.to_numeric, errors="coerce")
-    bad = np.flatnonzero(~np.isfinite(numbers.to_numpy(dtype=float)).all(axis=1))
-    if bad.size:
-        raise ValueError(
-            f"curve={str(path)!r}: row {bad[0] + 1} after the header ({dict(table.iloc[bad[0]])}) "
-            "must hold finite numbers only"
-        )
-    steps = numbers["step"].to_numpy(dtype=float)
-    if np.any(steps < 0) or np.any(steps != np.floor(steps)) or np.unique(steps).size != steps.size:
-        raise ValueError(f"curve={str(path)!r}: column step must hold different whole numbers >= 0")
-    return numbers.astype(float).sort_values("step", ignore_index=True)
+    for name, values in columns.items():
+        bad = np.flatnonzero(~_acceptable(name, values))
+        if bad.size:
+            where = f"{name} in line {table.lines[bad[0]]}"
+            raise ValueError(f"curve={str(path)!r}: {where} is {values[bad[0]]:g}: must be {ALLOWED[name]}")
+    if np.unique(columns["step"]).size != len(table):
+        raise ValueError(f"curve={str(path)!r}: must hold each step once")
+    return pd.DataFrame(columns).sort_values("step", ignore_index=True)
+
+
+def _acceptable(name: str, values: FloatArray) -> npt.NDArray[np.bool_]:
+    """Return which entries of a column are what ``ALLOWED`` says."""
+    if name == "step":
+        return (values >= 0) & (values <= MOST_STEPS) & (np.floor(values) == values)
+    return np.isfinite(values) & ((values > 0) if name == "loss" else (values >= 0))
+
+
+def _has(table: RunTable, name: str) -> bool:
+    return name in {column.strip().lower() for column in table.columns}
 
 
 def centred_mean(values: FloatArray, window: int) -> FloatArray:

@@ -33,23 +33,27 @@ def linear_optimum(evidence: Evidence) -> Verdict:
     from theory import Spectrum, Task, tied_optimum
 
     runs = _converged(evidence.runs, "linear-optimum")
+    if not runs.empty:
+        runs = runs[runs["tied_optimum"].notna()]
     if runs.empty or runs["spectrum"].nunique() < 2:
         return _missing("fewer than two power laws with converged tied runs")
     deviation = runs["final_loss"] / runs["tied_optimum"] - 1
     scores = (runs["final_loss"] - runs["tied_optimum"]).abs() / runs["standard_error"]
     near = (deviation.abs() <= 0.02) | (scores <= 4)
     far = (deviation.abs() > 0.05) & (scores > 4)
-    slopes = {}
-    for _, group in runs.groupby("spectrum"):
+    slopes: dict[str, float] = {}
+    off = 0.0
+    for spectrum, group in runs.groupby("spectrum"):
         source, capacity = float(group["source"].iloc[0]), float(group["capacity"].iloc[0])
         task = Task(Spectrum.power_law(ASYMPTOTIC_DIM, capacity, source))
         low, high = (tied_optimum(task, depth).loss for depth in ASYMPTOTIC_DEPTHS)
-        slopes[source] = float(np.log(low / high) / np.log(ASYMPTOTIC_DEPTHS[1] / ASYMPTOTIC_DEPTHS[0]))
-    off = max(abs(slope / source - 1) for source, slope in slopes.items())
+        slope = float(np.log(low / high) / np.log(ASYMPTOTIC_DEPTHS[1] / ASYMPTOTIC_DEPTHS[0]))
+        slopes[str(spectrum)] = slope
+        off = max(off, abs(slope / source - 1))
     worst = float(deviation.abs().max())
     reason = (
         f"{len(runs)} converged losses within {100 * worst:.2f} % of the tied optimum, whose slope in depth is "
-        + ", ".join(f"{slope:.3f} (beta = {source:g})" for source, slope in slopes.items())
+        + ", ".join(f"{slope:.3f} ({spectrum})" for spectrum, slope in slopes.items())
     )
     if bool(far.any()) or off > 0.2:
         verdict = NOT_SUPPORTED
@@ -96,25 +100,29 @@ def inverse_depth(evidence: Evidence) -> Verdict:
 
 def _inverse_depth_on(group: pd.DataFrame) -> dict[str, Any]:
     """Return state (holds, fails, open), exponent and reason for one spectrum."""
-    from validate import fit_depth_law, rank_laws
+    from validate import FitError, fit_depth_law, rank_laws
 
     depths = group["depth"].nunique() if len(group) else 0
     if depths < FEWEST_DEPTHS:
         return {"state": "open", "exponent": None, "reason": f"{depths} converged depths, {FEWEST_DEPTHS} needed"}
     # Relative noise is estimated from the scatter about the law, so that the spread of seeds is in the interval.
     data = group["depth"].to_numpy(dtype=float), group["final_loss"].to_numpy(dtype=float)
-    free = fit_depth_law(*data, law="power")
+    try:
+        free = fit_depth_law(*data, law="power")
+        scores = {fit.law: fit.aicc for fit in rank_laws(*data)}
+    except FitError as failed:
+        return {"state": "open", "exponent": None, "reason": str(failed)}
+    if not free.answered:
+        return {"state": "open", "exponent": None, "reason": free.status}
     exponent = free.parameters["exponent"]
     low, high = exponent.interval
-    scores = {fit.law: fit.aicc for fit in rank_laws(*data)}
     finite = {law: score for law, score in scores.items() if np.isfinite(score)}
     lead = finite["inverse-depth"] - min(finite.values()) if "inverse-depth" in finite else float("nan")
-    known = not (np.isnan(low) or np.isnan(high))
+    # An unknown bound excludes nothing and confines nothing.
+    excluded = low > 1 or high < 1
     reason = f"alpha = {exponent.value:.3f} [{_number(low)}, {_number(high)}], inverse depth {lead:.1f} behind in AICc"
-    if known and (not low <= 1 <= high or lead > 10):
-        state = "fails"
-    else:
-        state = "holds" if known and high - low <= 1 and lead <= 2 else "open"
+    narrow = high - low <= 1
+    state = "fails" if excluded or lead > 10 else "holds" if narrow and lead <= 2 else "open"
     return {"state": state, "exponent": float(exponent.value), "interval": [low, high], "lead": lead, "reason": reason}
 
 
@@ -170,21 +178,33 @@ def published(evidence: Evidence) -> Verdict:
     texts = [
         f"{row['name']} {row['value']:.4g} in [{row['low']:.4g}, {row['high']:.4g}]" for _, row in table.iterrows()
     ]
-    verdict = NOT_SUPPORTED if len(outside) else SUPPORTED
+    unknown = table[["value", "low", "high"]].isna().any(axis=None)
+    verdict = NOT_SUPPORTED if len(outside) else UNDECIDED if unknown else SUPPORTED
     number = float(table["value"].iloc[0])
     return Verdict("", verdict, number, "; ".join(texts), {"outside": outside["name"].tolist()})
 
 
 def residual(evidence: Evidence) -> Verdict:
     """Decide C8 on the exponents of the residual toy model."""
-    from validate import fit_depth_law
+    from validate import FitError, fit_depth_law
 
     runs = _converged(evidence.runs, "residual")
     fits = {}
+    failures = []
     for correlation, group in runs.groupby("correlation") if len(runs) else []:
         if group["depth"].nunique() >= FEWEST_DEPTHS:
             data = group["depth"].to_numpy(dtype=float), group["final_loss"].to_numpy(dtype=float)
-            fits[float(str(correlation))] = fit_depth_law(*data, law="power").parameters["exponent"]
+            try:
+                fit = fit_depth_law(*data, law="power")
+            except FitError as failed:
+                failures.append(f"teacher correlation {correlation}: {failed}")
+                continue
+            if fit.answered:
+                fits[float(str(correlation))] = fit.parameters["exponent"]
+            else:
+                failures.append(f"teacher correlation {correlation}: {fit.status}")
+    if failures:
+        return _missing("; ".join(failures))
     if not {0.0, 1.0} <= set(fits):
         return _missing(f"fewer than {FEWEST_DEPTHS} converged depths for teacher correlation 0 and 1")
     independent, identical = fits[0.0], fits[1.0]

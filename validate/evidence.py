@@ -28,23 +28,24 @@ PUBLISHED_CONTEXT = 512
 PUBLISHED_RATE = 3.0
 LARGEST_CHINCHILLA_LOSS = 2.998680336233436
 
+# What decisions and figures read of a run.
+RUN_COLUMNS = (
+    *("experiment", "digest", "model", "attention", "depth", "tied", "spectrum", "capacity", "source", "dim"),
+    *("context", "correlation", "seed", "final_loss", "standard_error", "converged", "tied_optimum", "untied_floor"),
+)
+
 Tables = dict[str, "pd.DataFrame"]
 
 
-def collect(study: Study, data: Path | None = None) -> tuple[Evidence, list[dict[str, Any]], Tables]:
+def collect(study: Study, published: pd.DataFrame | None = None) -> tuple[Evidence, list[dict[str, Any]], Tables]:
     """Return the evidence for the claims, the fitted depth laws, and the tables of the figures by name.
 
     Parameters
     ----------
     study : Study
         Finished runs.
-    data : path, optional
-        Folder of published data; without it the claim on them stays undecided.
-
-    Raises
-    ------
-    ValueError
-        If ``data`` is no folder, or a file in it cannot be used.
+    published : frame, optional
+        As `published_table` gives it; without it the claim on the published data stays undecided.
     """
     import pandas as pd
 
@@ -58,7 +59,7 @@ def collect(study: Study, data: Path | None = None) -> tuple[Evidence, list[dict
         half_times=half_times,
         focus=focus,
         layers=layers,
-        published=_published(data) if data is not None else pd.DataFrame(),
+        published=pd.DataFrame() if published is None else published,
     )
     tables = {
         "curves": points,
@@ -139,9 +140,8 @@ def _with_optima(runs: pd.DataFrame) -> pd.DataFrame:
     """Add the exact tied optimum and untied floor of every reduced linear run at infinite context."""
     from theory import Spectrum, Task, tied_optimum, untied_floor
 
-    runs = runs.copy()
-    for column in ("tied_optimum", "untied_floor"):
-        runs[column] = np.nan
+    # Columns that no run of the study fills are still asked for.
+    runs = runs.reindex(columns=list(dict.fromkeys([*runs.columns, *RUN_COLUMNS])))
     chosen = (runs["model"] == "reduced") & (runs["attention"] == "linear") & runs["context"].isna()
     for index, row in runs[chosen & runs["source"].notna()].iterrows():
         task = Task(Spectrum.power_law(int(row["dim"]), float(row["capacity"]), float(row["source"])))
@@ -270,8 +270,19 @@ def _linear_optimum(runs: pd.DataFrame) -> pd.DataFrame:
     return chosen[kept].rename(columns=columns).reset_index(drop=True)
 
 
-def _published(folder: Path) -> pd.DataFrame:
-    """Hold the published training curves and the language-model table against the predictions."""
+def published_table(folder: Path) -> pd.DataFrame:
+    """Hold the published training curves and the language-model table against the predictions.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``published_rrs_linear_L<depth>.csv`` and ``chinchilla_depth_width.csv``, any of them.
+
+    Raises
+    ------
+    ValueError
+        If ``folder`` is no folder, holds none of these, or one cannot be used.
+    """
     import pandas as pd
 
     from theory import Spectrum, Task
@@ -282,7 +293,10 @@ def _published(folder: Path) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     task = Task(Spectrum.power_law(PUBLISHED_DIM, *PUBLISHED_EXPONENTS), "rrs", PUBLISHED_CONTEXT)
     for path in sorted(folder.glob("published_rrs_linear_L*.csv")):
-        depth = int(path.stem.rpartition("L")[2])
+        number = path.stem.rpartition("L")[2]
+        if not number.isdecimal():
+            raise reject("data", path.name, "named published_rrs_linear_L<depth>.csv")
+        depth = int(number)
         first, last = PUBLISHED_STEPS
         result = compare_curve(
             read_curve(path), task, depth, learning_rate=PUBLISHED_RATE, first_step=first, last_step=last
@@ -300,16 +314,22 @@ def _published(folder: Path) -> pd.DataFrame:
     table = folder / "chinchilla_depth_width.csv"
     if table.exists():
         rows.append(_language_models(table))
+    if not rows:
+        raise reject("data", str(folder), f"a folder with published_rrs_linear_L<depth>.csv or {table.name}")
     return pd.DataFrame(rows)
 
 
 def _language_models(path: Path) -> dict[str, Any]:
     """Return the depth exponent of the language-model table, with its interval."""
-    from validate import fit_table, read_table
+    from validate import FitError, fit_table, read_table
 
     columns = {"depth": "n_layers", "width": "d_model", "tokens": "num_tokens"}
-    report = fit_table(read_table(path), columns, "loss", max_loss=LARGEST_CHINCHILLA_LOSS)
-    fit = report.best
-    exponent = fit.parameters["depth_exponent"]
-    low, high = exponent.interval
-    return {"name": "depth exponent", "value": exponent.value, "low": low, "high": high, "expected": 1.0}
+    value = low = high = float("nan")
+    try:
+        exponent = fit_table(read_table(path), columns, "loss", max_loss=LARGEST_CHINCHILLA_LOSS).best.parameters[
+            "depth_exponent"
+        ]
+        value, (low, high) = exponent.value, exponent.interval
+    except FitError:
+        pass  # no interval: the claim stays undecided
+    return {"name": "depth exponent", "value": value, "low": low, "high": high, "expected": 1.0}

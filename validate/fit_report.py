@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from theory.checks import FloatArray, choice, real
-from theory.depth_laws import DEPTH_LAWS
+from theory.checks import FloatArray, choice, real, reject
+from theory.depth_laws import DEPTH_LAWS, additive_law
 from theory.results import Result, plain
 from validate.filters import matching_rows
 from validate.fit import fit_depth_law, fit_joint_law, rank_laws
@@ -137,6 +137,7 @@ def fit_table(
     """
     if not columns:
         raise ValueError("depth: name a column of depths (or width, tokens, parameters)")
+    _refuse_shared_columns(table, {"loss": loss, **columns})
     rows = _chosen(table, loss, max_loss, where, drop=options.get("diverged") == "drop")
     table = rows.table
     notes = [*rows.notes, *_doubled(table, [*columns.values(), loss])]
@@ -149,7 +150,7 @@ def fit_table(
         given["standard_error"] = _positive(table, standard_error)
     if group is not None:
         given["groups"] = [str(entry) for entry in table.columns[table.name_of(group)]]
-    fixed = dict(_fixed(entry) for entry in fix)
+    fixed = _fixed(fix, set(columns), law)
     if set(columns) == {"depth"}:
         choice("law", law, (ALL, *DEPTH_LAWS))
         if law == ALL:
@@ -177,7 +178,7 @@ def fit_table(
                 standard_error=standard_error,
                 group=group,
                 law=ranking[0].law if set(columns) == {"depth"} else ALL,
-                fix=[entry for entry in fix if _fixed(entry)[0] in ranking[0].parameters],
+                fix=[f"{name}={value!r}" for name, value in fixed.items() if name in ranking[0].parameters],
                 robust=robust,
                 robust_scale=robust_scale,
                 **{**options, "intervals": "asymptotic", "diverged": "drop"},
@@ -265,12 +266,32 @@ def predictions(fit: FitResult, depths: str) -> list[dict[str, Any]]:
     return plain(fit.predict(at, **others).to_frame().to_dict("records"))
 
 
-def _fixed(entry: str) -> tuple[str, float]:
-    name, sign, value = entry.partition("=")
-    try:
-        number = read_number(value)
-    except ValueError:
-        number = float("nan")
-    if not sign or not np.isfinite(number):
-        raise ValueError(f"fix={entry!r}: must be NAME=VALUE with a number")
-    return name.strip(), number
+def _refuse_shared_columns(table: RunTable, columns: Mapping[str, str]) -> None:
+    """Raise if a column stands for two quantities."""
+    taken: dict[str, str] = {}
+    for quantity, column in columns.items():
+        other = taken.setdefault(table.name_of(column), quantity)
+        if other != quantity:
+            raise reject(quantity, column, f"another column than {other}'s")
+
+
+def _fixed(entries: Sequence[str], variables: set[str], law: str) -> dict[str, float]:
+    """Return NAME=VALUE entries as numbers; each name must be a parameter of a law that will be fitted."""
+    if variables == {"depth"}:
+        laws = [DEPTH_LAWS[law]] if law in DEPTH_LAWS else list(DEPTH_LAWS.values())
+    else:
+        laws = [additive_law(tuple(name for name in ("width", "depth", "tokens", "parameters") if name in variables))]
+    known = list(dict.fromkeys(name for candidate in laws for name in candidate.parameter_names))
+    fixed: dict[str, float] = {}
+    for entry in entries:
+        name, _, value = (part.strip() for part in entry.partition("="))
+        try:
+            number = read_number(value)
+        except ValueError:
+            number = float("nan")
+        if not np.isfinite(number):
+            raise reject("fix", entry, "NAME=VALUE with a number")
+        if name not in known or name in fixed:
+            raise reject("fix", entry, f"one of {', '.join(known)}, each once")
+        fixed[name] = number
+    return fixed

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from pathlib import Path
 
 from theory.results import Result
 from validate.claims import Verdict, judge, register
-from validate.evidence import collect
+from validate.evidence import collect, published_table
 from validate.report.render import write_report
 from validate.study import load_preset, run_preset
 
@@ -75,13 +76,15 @@ def reproduce(
     """
     chosen = load_preset(preset)
     folder = Path(out)
-    published = None if data is None else Path(data)
-    if published is not None and not published.is_dir():
-        raise ValueError(f"data={str(data)!r}: must be a folder")
+    # Before hours of training: data that cannot be used ends the job here.
+    published = None if data is None else published_table(Path(data))
     study = run_preset(chosen, folder / "store", device=device, workers=workers)
     evidence, fits, tables = collect(study, published)
     verdicts = judge(evidence)
     judged = list(zip(register(), verdicts, strict=True))
-    command = f"inverse-depth reproduce --preset {preset} --out {out}" + ("" if data is None else f" --data {data}")
+    command = shlex.join(
+        ["inverse-depth", "reproduce", "--preset", str(preset), "--out", str(out)]
+        + ([] if data is None else ["--data", str(data)])
+    )
     report = write_report(folder, study, evidence.runs, judged, fits, tables, command)
     return Reproduction(chosen.name, report, folder / "claims.json", tuple(verdicts), study.failures)

@@ -140,8 +140,10 @@ def _table(path: Path) -> tuple[list[str], FloatArray]:
     if suffix == ".npy":
         try:
             array = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"{path} is no array of numbers: {error}") from None
+        except (ValueError, EOFError):
+            raise ValueError(f"{path} is no array of numbers: must be written by numpy.save, without objects") from None
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{path} is an archive of arrays: must hold one array")
         values = _numbers(path, array)
         if values.ndim not in {1, 2} or values.size == 0:
             raise ValueError(f"{path} has shape {values.shape}: must be a vector or a matrix, not empty")
@@ -173,6 +175,8 @@ def _starts_with_numbers(path: Path) -> bool:
 
 def _numbers(path: Path, array: npt.NDArray[np.generic]) -> FloatArray:
     try:
+        if np.iscomplexobj(array):
+            raise TypeError
         values = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"{path} has entries that are no numbers: must hold numbers only") from None

@@ -92,14 +92,19 @@ def load_preset(name: str | Path) -> Preset:
 def _experiment(table: Mapping[str, Any], path: Path) -> Experiment:
     from sim.grid import plan_runs
 
-    unknown = set(table) - {"name", "purpose", "base", "grid"}
-    if unknown or "name" not in table or "base" not in table:
-        raise ValueError(f"preset={str(path)!r}: an experiment must have name, purpose, base and grid only")
-    plans = plan_runs({"base": table["base"], "grid": table.get("grid", {})})
+    known = {"name", "purpose", "base", "grid"}
+    if not isinstance(table, dict) or set(table) - known or not {"name", "base"} <= set(table):
+        raise ValueError(f"preset={str(path)!r}: an experiment must be a table of name, purpose, base and grid only")
+    if not isinstance(table["name"], str) or not isinstance(table.get("purpose", ""), str):
+        raise ValueError(f"preset={str(path)!r}: name and purpose of an experiment must be texts")
+    try:
+        plans = plan_runs({"base": table["base"], "grid": table.get("grid", {})})
+    except ValueError as error:
+        raise ValueError(f"preset={str(path)!r}, experiment {table['name']!r}: {error}") from None
     refused = [plan.error for plan in plans if plan.config is None]
     if refused:
         raise ValueError(f"preset={str(path)!r}, experiment {table['name']!r}: {refused[0]}")
-    return Experiment(str(table["name"]), str(table.get("purpose", "")), tuple(plans))
+    return Experiment(table["name"], table.get("purpose", ""), tuple(plans))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -205,14 +210,29 @@ def compare_with_theory(run: Run) -> Comparison:
     from validate.comparison import compare_curve
 
     config = run.config
-    plain_sgd = config.training.optimizer == "sgd" and config.training.schedule == "constant"
-    if not (config.is_reduced_linear and plain_sgd and config.model.gamma_start == "zero" and config.task is not None):
+    if config.task is None or not has_prediction(config):
         raise ValueError(f"run {config.digest}: must be reduced linear attention trained by plain SGD from zero")
-    # A Gamma shared by L layers collects the gradients of all of them.
-    rate = config.training.learning_rate * (config.model.depth if config.model.tied else 1)
     return compare_curve(
-        run.to_frame(), config.task.build(), config.model.depth, learning_rate=rate, seed=config.training.seed
+        run.to_frame(),
+        config.task.build(),
+        config.model.depth,
+        learning_rate=predicted_rate(config),
+        seed=config.training.seed,
     )
+
+
+def has_prediction(config: RunConfig) -> bool:
+    """Return whether theory predicts the run's curve: reduced linear attention, rotated data, plain SGD from zero."""
+    training, model = config.training, config.model
+    plain = training.optimizer == "sgd" and training.schedule == "constant" and training.warmup == 0
+    from_zero = model.gamma_start == "zero" and not model.depth_transfer
+    rotated = config.task is not None and config.task.setting != "fs"
+    return config.is_reduced_linear and rotated and plain and from_zero and training.clip is None
+
+
+def predicted_rate(config: RunConfig) -> float:
+    """Return the learning rate of the prediction: a Gamma shared by L layers collects the gradients of all of them."""
+    return config.training.learning_rate * (config.model.depth if config.model.tied else 1)
 
 
 def run_preset(preset: Preset, store: Path, *, device: str = "auto", workers: int = 1) -> Study:

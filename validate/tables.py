@@ -151,16 +151,17 @@ def read_table(source: str | os.PathLike[str] | pd.DataFrame) -> RunTable:
     if path.suffix.lower() == ".parquet":
         import pandas as pd
 
-        try:
-            frame = pd.read_parquet(path)
-        except ValueError as error:
-            raise ValueError(f"{path.name} is no Parquet file: {error}") from None
+        with path.open("rb") as stream:
+            try:
+                frame = pd.read_parquet(stream)
+            except ValueError as error:
+                raise ValueError(f"{path.name}: must be a Parquet file ({error})") from None
         columns = {str(name): frame[name].tolist() for name in frame.columns}
         return RunTable(columns, list(range(len(frame))), path.name)
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name}: byte {error.start} is not UTF-8 text") from None
+        raise ValueError(f"{path.name}: must be text in UTF-8 ({error.reason} at byte {error.start})") from None
     if path.suffix.lower() in {".json", ".jsonl", ".ndjson"}:
         return _from_json(text, path)
     return _from_text(text, path)
@@ -176,7 +177,8 @@ def _from_json(text: str, path: Path) -> RunTable:
                 if len(sizes) != 1 or not all(isinstance(values, list) for values in loaded.values()):
                     raise ValueError(f"{path.name}: must be a list of rows, or an object of columns of one length")
                 return RunTable(dict(loaded), list(range(1, sizes.pop() + 1)), path.name)
-            rows, lines = loaded, list(range(1, len(loaded) + 1))
+            rows = loaded if isinstance(loaded, list) else []
+            lines = list(range(1, len(rows) + 1))
         else:
             rows, lines = [], []
             for line, part in numbered:
@@ -229,7 +231,10 @@ def _from_text(text: str, path: Path) -> RunTable:
 
 
 def _split(line: str, separator: str) -> list[str]:
-    return next(csv.reader(io.StringIO(line), delimiter=separator, skipinitialspace=True))
+    try:
+        return next(csv.reader(io.StringIO(line), delimiter=separator, skipinitialspace=True))
+    except csv.Error as error:
+        raise ValueError(f"a line cannot be split into columns: {error}") from None
 
 
 def lines_text(lines: Sequence[int]) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from theory import Spectrum, Task, tied_optimum
+from validate import FitError
 from validate.claims import NOT_SUPPORTED, SUPPORTED, UNDECIDED, VERDICTS, Evidence, Verdict, judge, register
 
 EMPTY = pd.DataFrame()
@@ -176,3 +178,50 @@ def test_residual(independent: float, identical: float, expected: str) -> None:
         assert found.verdict != SUPPORTED
     else:
         assert found.verdict == expected, found.reason
+
+
+def test_evidence_without_an_answer_leaves_the_claims_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit that fails, or an interval that is not known, is a reason and no verdict."""
+    table = pd.DataFrame([{"name": "depth exponent", "value": 1.0, "low": np.nan, "high": np.nan, "expected": 1.0}])
+    assert verdict("C7", published=table).verdict == UNDECIDED
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object, **__: object) -> None:
+            raise FitError("no minimum")
+
+        patch.setattr("validate.fit.fit_depth_law", fail)
+        softmax = verdict("C3", runs=depth_runs({"s": 0.1 + 1 / DEPTHS, "t": 0.2 + 1 / DEPTHS}))
+        both = [depth_runs({f"rho {rho}": 0.1 + 1 / DEPTHS}, "residual", correlation=rho) for rho in (0.0, 1.0)]
+        residual = verdict("C8", runs=pd.concat(both))
+    for found in (softmax, residual):
+        assert (found.verdict, found.number) == (UNDECIDED, None)
+        assert "no minimum" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "lead", "expected"),
+    [
+        (0.8, 1.2, 1.0, "holds"),
+        (0.4, 1.6, 1.0, "open"),
+        (0.8, 1.2, 5.0, "open"),
+        (0.8, 1.2, 11.0, "fails"),
+        (1.1, 1.4, 0.0, "fails"),
+        (1.1, np.nan, 0.0, "fails"),
+        (np.nan, 0.9, 0.0, "fails"),
+        (np.nan, 1.2, 0.0, "open"),
+        (np.nan, np.nan, 11.0, "fails"),
+    ],
+)
+def test_each_spectrum_is_judged_as_the_rule_says(
+    monkeypatch: pytest.MonkeyPatch, low: float, high: float, lead: float, expected: str
+) -> None:
+    free = SimpleNamespace(
+        answered=True, status="", parameters={"exponent": SimpleNamespace(value=1.0, interval=(low, high))}
+    )
+    rivals = [SimpleNamespace(law="inverse-depth", aicc=lead), SimpleNamespace(law="power", aicc=0.0)]
+    monkeypatch.setattr("validate.fit.fit_depth_law", lambda *_, **__: free)
+    monkeypatch.setattr("validate.fit.rank_laws", lambda *_, **__: rivals)
+    runs = depth_runs({"s": 0.1 + 1 / DEPTHS, "t": 0.2 + 1 / DEPTHS})
+    found = verdict("C3", runs=runs)
+    assert {outcome["state"] for outcome in found.details.values()} == {expected}
+    assert found.verdict == {"holds": SUPPORTED, "fails": NOT_SUPPORTED, "open": UNDECIDED}[expected]

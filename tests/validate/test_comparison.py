@@ -60,13 +60,13 @@ def test_centred_mean_is_the_brute_force_mean(rng: np.random.Generator, size: in
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must be a CSV or Parquet file"),
-        ("a,b\n1,2\n", "no column 'step'"),
+        ("", "at least one row"),
+        ("a,b\n1,2\n", "column='step': must be one of a, b"),
         ("step,loss\n", "at least one row"),
-        ("step,loss\n0,1\n1,nan\n", "row 2 after the header"),
-        ("step,loss\n0,1\n1,oops\n", "row 2 after the header"),
-        ("step,loss\n0,1\n0,1\n", "different whole numbers"),
-        ("step,loss\n0,1\n0.5,1\n", "different whole numbers"),
+        ("step,loss\n0,1\n1,nan\n", "loss in line 3 is nan"),
+        ("step,loss\n0,1\n1,oops\n", "line 3: 'oops'"),
+        ("step,loss\n0,1\n0,1\n", "each step once"),
+        ("step,loss\n0,1\n0.5,1\n", "step in line 3 is 0.5: must be a whole number"),
     ],
 )
 def test_a_bad_curve_is_named(tmp_path: Path, text: str, message: str) -> None:

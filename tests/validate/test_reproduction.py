@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from validate.claims import VERDICTS, register
+from validate.claims import UNDECIDED, VERDICTS, register
+from validate.report.figures import COLOURS, draw_curves
 from validate.reproduction import Reproduction, reproduce
 
 TINY = """
@@ -66,7 +69,9 @@ def test_the_page_works_offline_and_names_every_run(made: Reproduction) -> None:
     runs = pd.read_parquet(made.report.parent / "runs.parquet")
     assert len(runs) == 7
     assert all(digest in page for digest in runs["digest"])
-    assert page.count("data:image/png;base64,") == 2
+    drawn = {path.stem for path in (made.report.parent / "data").glob("*.parquet")}
+    assert drawn >= {"curves", "depth_laws"}
+    assert page.count("data:image/png;base64,") == len(drawn)
 
 
 def test_figures_have_their_data_beside_them(made: Reproduction) -> None:
@@ -87,3 +92,55 @@ def test_the_same_call_again_trains_nothing_and_judges_the_same(made: Reproducti
     again = reproduce(out.parent / "tiny.toml", out, device="cpu")
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
     assert again.verdicts == made.verdicts
+
+
+ONLY_RESIDUAL = """
+[[experiment]]
+name = "residual"
+[experiment.base]
+model = { name = "residual_mlp" }
+teacher = { dim = 3 }
+training = { optimizer = "sgd", learning_rate = 0.1, batch = 4, steps = 3, eval_contexts = 64 }
+[experiment.grid]
+"teacher.correlation" = [0.0, 1.0]
+"""
+
+
+def test_a_study_without_attention_still_ends_in_a_report(tmp_path: Path) -> None:
+    (tmp_path / "only residual.toml").write_text(ONLY_RESIDUAL)
+    found = reproduce(tmp_path / "only residual.toml", tmp_path / "out", device="cpu")
+    assert found.failures == {}
+    assert {verdict.verdict for verdict in found.verdicts} == {UNDECIDED}
+    # The command that makes it again survives the blank in the path.
+    words = shlex.split(json.loads(found.claims.read_text())["command"])
+    assert words[words.index("--preset") + 1] == str(tmp_path / "only residual.toml")
+
+
+def test_a_study_whose_every_run_failed_still_ends_in_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no memory left")
+
+    monkeypatch.setattr("sim.training.train_many", fail)
+    (tmp_path / "tiny.toml").write_text(ONLY_RESIDUAL)
+    found = reproduce(tmp_path / "tiny.toml", tmp_path / "out", device="cpu")
+    assert len(found.failures) == 2
+    assert {verdict.verdict for verdict in found.verdicts} == {UNDECIDED}
+    assert "no memory left" in found.report.read_text()
+
+
+def test_data_that_cannot_be_used_end_the_job_before_training(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "data").mkdir()
+    with pytest.raises(ValueError, match="must be a folder with published_rrs_linear_L"):
+        reproduce(tmp_path / "tiny.toml", tmp_path / "out", device="cpu", data=tmp_path / "data")
+    (tmp_path / "data" / "published_rrs_linear_Lx.csv").write_text("step,loss\n0,1\n")
+    with pytest.raises(ValueError, match=r"must be named published_rrs_linear_L<depth>\.csv"):
+        reproduce(tmp_path / "tiny.toml", tmp_path / "out", device="cpu", data=tmp_path / "data")
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_group_is_left_out_of_a_figure_for_want_of_colours() -> None:
+    depths = range(1, 2 * len(COLOURS))
+    table = pd.DataFrame([{"depth": d, "step": s, "trained": 1.0, "predicted": 1.0} for d in depths for s in (1, 2)])
+    (axes,) = draw_curves(table).axes
+    assert len(axes.lines) == 2 * len(depths)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from validate.study import PRESETS, load_preset, run_preset
+from sim import RunConfig
+from validate.study import PRESETS, has_prediction, load_preset, predicted_rate, run_preset
 
 TINY = """
 description = "tiny"
@@ -39,7 +40,10 @@ def test_shipped_presets_are_valid(name: str) -> None:
     [
         ("not toml [", "must be a TOML file"),
         ("description = 'x'", r"at least one \[\[experiment\]\]"),
-        (TINY.replace('purpose = "p"', 'porpoise = "p"'), "must have name, purpose, base and grid only"),
+        (TINY.replace('purpose = "p"', 'porpoise = "p"'), "must be a table of name, purpose, base and grid only"),
+        ("experiment = [1, 2]", "must be a table of name"),
+        ("[[experiment]]\nname = 'a'\nbase = 3", "experiment 'a': base=3: must be a table"),
+        ("[[experiment]]\nname = ['a']\nbase = {}", "must be texts"),
         (TINY.replace("model.depth", "model.deep"), "deep"),
         (TINY.replace("[1, 2]", "[0]"), "model.depth=0: must be a whole number >= 1"),
     ],
@@ -49,6 +53,26 @@ def test_a_bad_preset_is_named(tmp_path: Path, text: str, message: str) -> None:
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         load_preset(path)
+
+
+def test_theory_has_no_curve_for_runs_that_leave_its_assumptions() -> None:
+    plain = {
+        "task": {"context": 8, "spectrum": {"kind": "isotropic", "dim": 3}},
+        "training": {"optimizer": "sgd", "steps": 80},
+    }
+    assert has_prediction(RunConfig.from_dict(plain))
+    for section, change in (
+        ("training", {"clip": 1.0}),
+        ("training", {"warmup": 10}),
+        ("training", {"schedule": "cosine"}),
+        ("training", {"optimizer": "adam"}),
+        ("task", {"setting": "fs"}),
+        ("model", {"attention": "softmax"}),
+    ):
+        config = RunConfig.from_dict({**plain, section: {**plain.get(section, {}), **change}})
+        assert not has_prediction(config), change
+    tied = RunConfig.from_dict({**plain, "model": {"depth": 3, "tied": True}})
+    assert predicted_rate(tied) == 3 * tied.training.learning_rate
 
 
 def test_unknown_preset_is_named() -> None:

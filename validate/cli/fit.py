@@ -93,8 +93,6 @@ def register(app: typer.Typer) -> None:
             diverged="drop" if drop_diverged else "refuse",
             seed=seed,
         )
-        for text in report.notes:
-            typer.echo(f"note: {text}", err=True)
         best, answer = report.best, report.to_dict()
         if predict_at is not None:
             answer["predictions"] = predictions(best, predict_at)
@@ -110,6 +108,8 @@ def register(app: typer.Typer) -> None:
             whole = best if report.all_rows is None else report.all_rows
             most = max(min(100, whole.n - len(whole.parameters) - 2), 0)
             save_figure(exclusion_path(whole, most).plot(), exclusion_plot)
+        for text in report.notes:
+            typer.echo(f"note: {text}", err=True)
         if as_json:
             typer.echo(dump_json(answer))
         else:

@@ -124,17 +124,16 @@ def predicted_loss(config: RunConfig) -> float | None:
     Untied layers are predicted by the tied recursion, which they follow until noise breaks the tie; tied layers share
     one Gamma, whose gradient is the sum over layers.
     """
-    model, training, task = config.model, config.training, config.task
-    plain = training.optimizer == "sgd" and training.schedule == "constant" and training.warmup == 0
-    from_zero = model.gamma_start == "zero" and not model.depth_transfer
-    if not (config.is_reduced_linear and plain and from_zero and training.clip is None):
-        return None
-    if task is None or task.setting == "fs":
+    from validate.study import has_prediction, predicted_rate
+
+    if config.task is None or not has_prediction(config):
         return None
     from theory.prediction import predict
 
-    rate = training.learning_rate * (model.depth if model.tied else 1)
-    prediction = predict(task.build(), model.depth, method="sgd", steps=[training.steps], learning_rate=rate)
+    steps = [config.training.steps]
+    prediction = predict(
+        config.task.build(), config.model.depth, method="sgd", steps=steps, learning_rate=predicted_rate(config)
+    )
     return float(prediction.loss[-1])
 
 

@@ -71,6 +71,10 @@ def register(app: typer.Typer) -> None:
         from sim.sweep_progress import default_sweep_progress
 
         integer("workers", workers, minimum=0)
+        if scheduler is None:
+            from sim.devices import choose_device
+
+            choose_device(device)
         left = len(to_do(survey(plans, store), retry_failed=retry_failed))
         signal.signal(signal.SIGTERM, _as_interrupt)
         try:

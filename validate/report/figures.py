@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,7 +93,7 @@ def draw_curves(table: pd.DataFrame) -> Canvas:
     """Draw predicted against trained curves: columns depth, step, trained, predicted."""
     figure = new_canvas(6.6, 4.0)
     axes = figure.add_subplot()
-    for colour, (depth, group) in zip(COLOURS, table.groupby("depth"), strict=False):
+    for colour, (depth, group) in zip(cycle(COLOURS), table.groupby("depth"), strict=False):
         shown = group[group["step"] > 0]
         axes.plot(shown["step"], shown["trained"], color=colour, lw=3, alpha=0.35)
         axes.plot(shown["step"], shown["predicted"], color=colour, lw=1.2, label=f"L = {depth}")
@@ -112,7 +113,7 @@ def draw_depth_laws(table: pd.DataFrame) -> Canvas:
     panels = figure.subplots(1, len(spectra), squeeze=False)[0]
     for axes, spectrum in zip(panels, spectra, strict=True):
         part = table[table["spectrum"] == spectrum]
-        for colour, (attention, group) in zip(COLOURS, part.groupby("attention"), strict=False):
+        for colour, (attention, group) in zip(cycle(COLOURS), part.groupby("attention"), strict=False):
             runs, law = group[group["loss"].notna()], group[group["loss"].isna()].sort_values("depth")
             for converged, marker in ((True, colour), (False, "white")):
                 chosen = runs[runs["converged"] == converged]
@@ -141,7 +142,7 @@ def draw_linear_optimum(table: pd.DataFrame) -> Canvas:
     """Draw converged tied linear losses on the exact tied optimum: columns source, depth, loss, optimum, floor."""
     figure = new_canvas(5.2, 3.8)
     axes = figure.add_subplot()
-    for colour, (source, group) in zip(COLOURS, table.groupby("source"), strict=False):
+    for colour, (source, group) in zip(cycle(COLOURS), table.groupby("source"), strict=False):
         ordered = group.sort_values("depth")
         axes.plot(ordered["depth"], ordered["optimum"], color=colour, lw=1, label=f"tied optimum, β = {source:g}")
         axes.plot(ordered["depth"], ordered["floor"], color=colour, lw=1, ls=":", label=f"untied floor, β = {source:g}")
@@ -165,7 +166,7 @@ def draw_half_times(table: pd.DataFrame) -> Canvas:
         for axes, attention in zip(row, ("linear", "softmax"), strict=True):
             chosen = (table["attention"] == attention) & (table["spectrum"] == spectrum) & table["half_time"].notna()
             modes = table[chosen].groupby(["depth", "eigenvalue"], as_index=False)["half_time"].median()
-            for colour, (depth, group) in zip(COLOURS, modes.groupby("depth"), strict=False):
+            for colour, (depth, group) in zip(cycle(COLOURS), modes.groupby("depth"), strict=False):
                 axes.plot(group["eigenvalue"], group["half_time"], "o-", color=colour, ms=4, label=f"L = {depth}")
             axes.set(xscale="log", yscale="log", xlabel="eigenvalue", title=f"{attention}, {spectrum!s}")
         plain_ticks(row[0], x=True)
@@ -182,7 +183,7 @@ def draw_exponents(table: pd.DataFrame) -> Canvas:
     figure = new_canvas(5.4, 1.3 + 0.45 * len(spectra))
     axes = figure.add_subplot()
     groups = table.groupby("attention", sort=False)
-    for shift, (colour, (attention, group)) in enumerate(zip(COLOURS, groups, strict=False)):
+    for shift, (colour, (attention, group)) in enumerate(zip(cycle(COLOURS), groups, strict=False)):
         rows = np.array([spectra.index(name) for name in group["spectrum"]]) + 0.18 * shift - 0.09
         for row, low, high in zip(rows, group["low"], group["high"], strict=True):
             axes.plot([low, min(high, 2 * MOST_EXPONENT)], [row, row], color=colour, lw=1.4)
@@ -225,7 +226,7 @@ def draw_layer_errors(table: pd.DataFrame) -> Canvas:
     "observed."""
     figure = new_canvas(4.4, 4.0)
     axes = figure.add_subplot()
-    for colour, (spectrum, group) in zip(COLOURS, table.groupby("spectrum"), strict=False):
+    for colour, (spectrum, group) in zip(cycle(COLOURS), table.groupby("spectrum"), strict=False):
         axes.plot(group["predicted"], group["observed"], "o", color=colour, label=str(spectrum))
     values = table[["predicted", "observed"]].to_numpy(dtype=float)
     ends = [values.min(), values.max()]
@@ -242,7 +243,7 @@ def draw_focus(table: pd.DataFrame) -> Canvas:
     panels = figure.subplots(1, len(spectra), squeeze=False, sharey=True)[0]
     for axes, spectrum in zip(panels, spectra, strict=True):
         part = table[table["spectrum"] == spectrum]
-        for colour, (depth, group) in zip(COLOURS, part.groupby("depth"), strict=False):
+        for colour, (depth, group) in zip(cycle(COLOURS), part.groupby("depth"), strict=False):
             mean = group.groupby("layer")[["participation", "context"]].mean()
             share = mean["participation"] / mean["context"]
             axes.plot(mean.index / depth, share, "o-", color=colour, ms=4, label=f"L = {depth}")
@@ -267,7 +268,7 @@ FIGURES = (
         "Loss against depth: linear and softmax attention on the same data",
         "Final loss on fresh contexts, bars of two standard errors. Hollow: not converged, left out of the "
         "fit. Lines: "
-        "L_inf + c / L^alpha fitted to converged runs, with its 95 % band, where there are enough depths.",
+        "L_inf + c / L^alpha fitted to converged runs (to all runs where too few converged), with its 95 % band.",
         "depth_laws",
         draw_depth_laws,
     ),

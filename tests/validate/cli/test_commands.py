@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from tests.conftest import ROOT
 from tests.tolerances import ROUNDOFF
 from theory import Spectrum, Task, predict
+from validate.cli import app as app_module
 from validate.cli import main
 
 
@@ -78,7 +83,7 @@ def test_predict_draws_what_is_asked_for(capsys: pytest.CaptureFixture[str], tmp
         ("predict --depth -1", "depth=-1: must be a whole number >= 1"),
         ("predict --context 0", "context='0': must be a whole number >= 1, or inf"),
         ("predict --context nan", "context='nan'"),
-        ("predict --dim 0", "dim=0"),
+        ("predict --dim 0", "dim='0'"),
         ("predict --capacity inf", "capacity=inf"),
         ("predict --source -1", "source=-1.0"),
         ("predict --label-noise -1", "label_noise=-1.0"),
@@ -90,6 +95,22 @@ def test_predict_draws_what_is_asked_for(capsys: pytest.CaptureFixture[str], tmp
         ("predict --times 1,nan", "times='1,nan'"),
         ("predict --times 1 --method sgd", "times='1': must be left out"),
         ("predict --plot curve.bmp", "plot='curve.bmp': must be a file name ending in .png, .pdf or .svg"),
+        ("predict --depth abc", "'--depth'"),
+        ("predict --depth abc", "got 'abc'; see inverse-depth predict --help"),
+        ("predict --nope", "No such option: --nope"),
+        ("predict --depth", "'--depth' requires an argument"),
+        ("predict extra", "extra"),
+        ("nosuch", "No such command 'nosuch'"),
+        ("fit", "Missing argument"),
+        ("fit runs.csv", "Missing option '--loss'"),
+        ("predict --dim 99999999999999999999", "must be a whole number >= 1 and <= 2^53"),
+        ("predict --dim 4 --context 99999999999999999999", "context=99999999999999999999"),
+        ("predict --dim 4 --label-noise 1e300", "label_noise=1e+300: must be a finite number and >= 0, at most"),
+        ("predict --dim 4 --samples 0", "samples=0"),
+        ("predict --dim 4 --seed -1", "seed=-1"),
+        ("predict --dim 3 --capacity 1e6", "capacity=1000000.0: must be at most"),
+        ("predict --dim 4 --method sgd --steps-at 999999999999", "must be a whole number >= 0 and <= 100000000"),
+        ("sweep --device nope grid.toml", "grid.toml: No such file or directory"),
         ("compare --curve nowhere.csv", "nowhere.csv: No such file or directory"),
         ("reproduce --preset huge --out x", "preset='huge': must be one of smoke, laptop, paper"),
         ("reproduce --device cuda:99 --out x", "cuda:99"),
@@ -119,6 +140,142 @@ def test_a_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[
     assert code == 2
     assert err.count("\n") == 1
     assert "/proc/x" in err
+
+
+BAD_FILES = {
+    "empty": b"",
+    "binary": bytes(range(256)) * 8,
+    "half": b"PAR1\x15\x04\x15",
+}
+
+
+@pytest.mark.parametrize("content", [*BAD_FILES, "folder"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare --curve {}.csv",
+        "compare --curve {}.parquet",
+        "fit {}.csv --loss loss --depth depth",
+        "fit {}.json --loss loss --depth depth",
+        "fit {}.parquet --loss loss --depth depth",
+        "spectrum {}.npy",
+        "spectrum {}.csv",
+        "spectrum {}.parquet",
+        "predict --spectrum {}.npy",
+        "sweep {}.toml --store store",
+        "sweep {}.toml --dry-run",
+        "reproduce --out out --preset {}.toml",
+    ],
+)
+def test_files_that_hold_nothing_of_use_are_one_line(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    content: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = command.format("bad").split()
+    (name,) = [word for word in arguments if word.startswith("bad.")]
+    if content == "folder":
+        Path(name).mkdir()
+    else:
+        Path(name).write_bytes(BAD_FILES[content])
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert name in err
+    assert [item.name for item in tmp_path.iterdir()] == [name]
+
+
+def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys)
+    assert code == 2
+    assert "predict" in out + err
+
+
+def test_warnings_are_one_line_and_give_way_to_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warn_and(result: object) -> object:
+        warnings.simplefilter("always")
+        warnings.warn("mind\nthis", RuntimeWarning, stacklevel=1)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(app_module, "app", lambda **_: warn_and(None))
+    assert run(capsys, "x") == (0, "", "inverse-depth: warning: mind this\n")
+    monkeypatch.setattr(app_module, "app", lambda **_: warn_and(MemoryError()))
+    assert run(capsys, "x") == (2, "", "inverse-depth: error: out of memory: ask for less at once\n")
+    monkeypatch.setattr(app_module, "app", lambda **_: warn_and(OverflowError("range")))
+    code, _, err = run(capsys, "x")
+    assert code == 2
+    assert err.count("\n") == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes that close")
+@pytest.mark.parametrize("sink", ["| head -c 1 >/dev/null", ">/dev/full"])
+def test_output_that_nobody_takes_is_no_traceback(sink: str) -> None:
+    command = f"{sys.executable} -m validate.cli predict --dim 3 --depth 2 --json {sink}"
+    found = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in found.stderr
+    assert found.stderr.count("\n") <= 1
+
+
+CURVES = {
+    "step,loss\n0,1\n1,nan\n": "loss in line 3 is nan: must be a finite number > 0",
+    "step,loss\n0,0\n": "loss in line 2 is 0: must be a finite number > 0",
+    "step,loss\n0,1\n1e20,1\n": "step in line 3 is 1e+20: must be a whole number from 0 to",
+    "step,loss\n0.5,1\n": "step in line 2 is 0.5",
+    "step,loss\n1,1\n1,1\n": "must hold each step once",
+    "step,loss,standard_error\n0,1,-1\n": "standard_error in line 2 is -1: must be a finite number >= 0",
+    "step,other\n0,1\n": "must be one of step, other",
+    "step,loss\n": "must hold a header line and at least one row",
+    "step,loss\n0,one\n": "'one'",
+}
+
+
+@pytest.mark.parametrize("text", list(CURVES))
+def test_curves_that_cannot_be_compared_are_refused_by_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "curve.csv").write_text(text)
+    code, out, err = run(capsys, "compare", "--curve", str(tmp_path / "curve.csv"))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert CURVES[text] in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--depth loss", "depth='loss': must be another column than loss's"),
+        ("--depth depth --width depth", "width='depth': must be another column than depth's"),
+        ("--depth depth --fix nope=1", "fix='nope=1': must be one of plateau"),
+        ("--depth depth --fix plateau=1 --fix plateau=2", "fix='plateau=2': must be one of"),
+        ("--depth depth --fix plateau", "fix='plateau': must be NAME=VALUE"),
+        ("--depth depth --law nope", "law='nope'"),
+        ("--depth depth --max-loss 1", "no row of runs.csv"),
+        ("--depth depth --plot nowhere.bmp", "plot='nowhere.bmp'"),
+    ],
+)
+def test_fits_that_make_no_sense_are_refused_by_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: str, words: str
+) -> None:
+    (tmp_path / "runs.csv").write_text("depth,loss\n1,2.31\n2,1.66\n4,1.34\n8,1.17\n16,1.09\n")
+    code, out, err = run(capsys, "fit", str(tmp_path / "runs.csv"), "--loss", "loss", *flags.split())
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert words in err
+
+
+def test_diverged_rows_alone_are_no_table(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("depth,loss\n1,nan\n2,inf\n")
+    flags = ["--loss", "loss", "--depth", "depth", "--drop-diverged"]
+    code, _, err = run(capsys, "fit", str(tmp_path / "runs.csv"), *flags)
+    assert code == 2
+    assert "no row is left" in err
 
 
 def test_compare_judges_by_the_tolerance(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_the_published_table(shared_data: Path, capsys: pytest.CaptureFixture[st
         (("", ""), ["--law", "cubic"], "law='cubic'"),
         (("", ""), ["--where", "depth >"], "expected a number"),
         (("", ""), ["--fix", "plateau"], "must be NAME=VALUE"),
-        (("", ""), ["--width", "depth"], "collinear"),
+        (("", ""), ["--width", "depth"], "another column than depth's"),
         (("", ""), ["--tokens", "wide"], "column='wide'"),
         (("", ""), ["--plot", "a.gif"], ".png, .pdf or .svg"),
         (("", ""), ["--budget", "1B"], "width and depth"),
