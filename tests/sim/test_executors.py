@@ -111,7 +111,7 @@ def test_outcomes_survive_json():
 
 def test_local_processes_give_the_numbers_of_one_process(tmp_path):
     text = document(depths=(2,), seeds=3)
-    text["extra"] = [{"training": {"learning_rate": 1e300, "optimizer": "sgd", "dtype": "float64"}}]
+    text["extra"] = [{"training": {"learning_rate": 1e90, "optimizer": "sgd", "dtype": "float64"}}]
     planned = plan_runs(text)
     run_sweep(planned, tmp_path / "one", device="cpu", executor=InProcess())
     found = run_sweep(planned, tmp_path / "two", device="cpu", executor=LocalProcesses(2))

@@ -133,7 +133,7 @@ def test_a_combination_that_makes_no_config_counts_as_failed(tmp_path):
 
 
 def test_a_diverged_run_is_finished_without_a_loss(tmp_path):
-    text = document(depths=(1,), seeds=1, learning_rate=1e300, optimizer="sgd", dtype="float64")
+    text = document(depths=(1,), seeds=1, learning_rate=1e90, optimizer="sgd", dtype="float64")
     told = Notes()
     frame = sweep(plan_runs(text), tmp_path / "s", progress=told).to_frame()
     assert frame["status"].tolist() == ["finished"]
