@@ -182,10 +182,26 @@ def rank_laws(
     Returns
     -------
     list of FitResult
-        Those without an answer last. The first one's status says when it is a tie.
+        Those without an answer last. The first one's status says when it is a tie, its warnings which laws are left
+        out because their fit did not converge.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or ``FitError`` if no fit converged.
     """
+    from validate.fit_result import FitError
+
     names = list(DEPTH_LAWS) if laws is None else list(laws)
-    fits = [fit_depth_law(depth, loss, law=name, fixed=(fixed or {}).get(name), **options) for name in names]
+    fits: list[FitResult] = []
+    errors: list[FitError] = []
+    for name in names:
+        try:
+            fits.append(fit_depth_law(depth, loss, law=name, fixed=(fixed or {}).get(name), **options))
+        except FitError as error:
+            errors.append(error)
+    if not fits:
+        raise errors[0]
     best = min((fit.aicc for fit in fits if np.isfinite(fit.aicc)), default=np.inf)
     shares = np.array([np.exp(-0.5 * (fit.aicc - best)) if np.isfinite(fit.aicc) else 0.0 for fit in fits])
     total = shares.sum()
@@ -203,7 +219,8 @@ def rank_laws(
         if first.n <= FEW_ROWS and first.problem.sigma is None and len(ranked) > 1:
             note = f"on {first.n} rows AICc weights promise too much: its small-sample term decides, not the fit"
             ranked[0] = replace(first, warnings=(*first.warnings, note))
-    return ranked
+    missing = tuple(f"left out of the ranking: {error}" for error in errors)
+    return [replace(ranked[0], warnings=(*ranked[0].warnings, *missing)), *ranked[1:]]
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")

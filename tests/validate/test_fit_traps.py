@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import lmfit
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from tests.tolerances import ROUNDOFF_LONG, SAME_OPTIMUM
-from validate import FitError, exhausted_depth, fit_depth_law, rank_laws
+from theory.depth_laws import DEPTH_LAWS
+from validate import FitError, FitResult, exhausted_depth, fit_depth_law, rank_laws
 from validate.fit import _proven
 from validate.fit_checks import lack_of_fit
 from validate.fit_engine import minimise
@@ -271,3 +274,23 @@ def test_a_plateau_of_zero_is_never_exhausted() -> None:
     advice = exhausted_depth(fit_depth_law(POWERS, loss))
     assert advice.value == np.inf
     assert "never" in advice.reason
+
+
+def test_a_rival_that_does_not_converge_is_named_and_does_not_end_the_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine = fit_depth_law
+
+    def stubborn(*arguments: Any, law: str, **options: Any) -> FitResult:
+        if law in failing:
+            raise FitError(f"law={law!r} did not converge")
+        return genuine(*arguments, law=law, **options)
+
+    monkeypatch.setattr("validate.fit.fit_depth_law", stubborn)
+    depth = np.array([1.0, 2, 3, 4, 6, 8, 12])
+    loss = (0.5 + 1 / depth) * np.exp(1e-3 * np.cos(7 * depth))
+    failing = {"exponential"}
+    ranked = rank_laws(depth, loss)
+    assert "exponential" not in [fit.law for fit in ranked]
+    assert any("left out of the ranking: law='exponential'" in text for text in ranked[0].warnings)
+    failing = set(DEPTH_LAWS)
+    with pytest.raises(FitError, match="did not converge"):
+        rank_laws(depth, loss)
