@@ -41,6 +41,7 @@ ARRIVED = 1e-18
 RULE_TOLERANCE = 1e-12
 # Narrower panels than this in z are never needed: there the force is rounding, not a function.
 NARROWEST_PANEL = 1e-3
+LAST_NEWTON_STEP = 1e-9
 # Entries of the largest Lanczos basis worth building; larger spectra are compressed cell by cell.
 LARGEST_BASIS = 200_000
 
@@ -300,11 +301,13 @@ def _flow(
                 else:
                     low = u
                 step = u - excess / (0.5 * width * _evaluate(series, u))
-                if not low <= step <= high:
+                newton = low <= step <= high
+                if not newton:
                     step = 0.5 * (low + high)
                 moved = abs(step - u)
                 u = step
-                if moved <= 4e-16:
+                # Newton's error is the square of its last step.
+                if moved <= (LAST_NEWTON_STEP if newton else 4e-16):
                     break
             gains[done] = _position(z + 0.5 * width * (u + 1.0), origin, fixed)[0]
             done += 1
