@@ -15,7 +15,7 @@ import numpy as np
 
 from theory.checks import FloatArray, integer, real, stopped, vector
 from theory.jit import kernel
-from theory.losses import QuadraticLoss
+from theory.losses import QuadraticLoss, tied_losses_of, tied_slopes
 from theory.measure import SpectralMeasure
 from theory.tied import tied_curve
 
@@ -73,13 +73,13 @@ def tied_flow(loss: QuadraticLoss, depth: int, times: FloatArray) -> GainPath:
     if loss.gram.ndim == 1 and loss.noise is None:
         curve = tied_curve(SpectralMeasure(loss.nodes, loss.gram, loss.dim), depth, wanted)
         return GainPath(curve.gammas[None], curve.losses[None], "Integrated to rounding.")
-    nodes, gram, noise = _dense(loss)
+    nodes, gram, noise = loss.dense()
     best = _first_optimum(nodes, gram, noise, depth)
 
     def speed(_: float, place: FloatArray) -> FloatArray:
         # Near the optimum the ratio of slope and distance is its limit, not that of two roundings.
         held = np.minimum(place, ARRIVED)
-        slope = _tied_slopes(nodes, gram, noise, depth, -best * np.expm1(-held))
+        slope = tied_slopes(nodes, gram, noise, depth, -best * np.expm1(-held))
         pace: FloatArray = np.maximum(-slope, 0.0) * np.exp(held) / np.maximum(best, np.finfo(float).tiny) / loss.dim
         return pace
 
@@ -100,7 +100,7 @@ def tied_flow(loss: QuadraticLoss, depth: int, times: FloatArray) -> GainPath:
             raise stopped(solution)
         places = solution.y
     gains = -best[:, None] * np.expm1(-places)
-    losses = np.stack([_tied_losses(nodes, gram, noise, depth, gains[:, i]) for i in range(wanted.size)], axis=1)
+    losses = np.stack([tied_losses_of(nodes, gram, noise, depth, gains[:, i]) for i in range(wanted.size)], axis=1)
     return GainPath(gains, losses, "Converged to the requested accuracy.")
 
 
@@ -109,7 +109,7 @@ def _first_optimum(nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth
     low = np.zeros(gram.shape[0])
     high = np.full(gram.shape[0], depth / float(nodes.max()))
     for _ in range(DOUBLINGS):
-        short = _tied_slopes(nodes, gram, noise, depth, high) < 0
+        short = tied_slopes(nodes, gram, noise, depth, high) < 0
         if not short.any():
             break
         low, high = np.where(short, high, low), np.where(short, 2 * high, high)
@@ -117,7 +117,7 @@ def _first_optimum(nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth
         middle = (low + high) / 2
         if np.all((middle <= low) | (middle >= high)):
             break
-        below = _tied_slopes(nodes, gram, noise, depth, middle) < 0
+        below = tied_slopes(nodes, gram, noise, depth, middle) < 0
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return low
 
@@ -146,59 +146,16 @@ def tied_sgd(loss: QuadraticLoss, depth: int, learning_rate: float, steps: Float
     wanted = vector("steps", steps, minimum=0.0, increasing=True)
     if np.any(wanted != np.floor(wanted)):
         raise ValueError(f"steps={wanted[wanted != np.floor(wanted)][0]:g}: must be whole numbers")
-    nodes, gram, noise = _dense(loss)
+    nodes, gram, noise = loss.dense()
     gains = _sgd_kernel(nodes, gram, noise, depth, rate / loss.dim, wanted.astype(np.int64))
     with np.errstate(over="ignore", invalid="ignore"):
-        losses = np.stack([_tied_losses(nodes, gram, noise, depth, gains[:, i]) for i in range(wanted.size)], axis=1)
+        losses = np.stack([tied_losses_of(nodes, gram, noise, depth, gains[:, i]) for i in range(wanted.size)], axis=1)
     losses[~np.isfinite(losses)] = np.nan
     lost = np.flatnonzero(np.isnan(losses[0]))
     status = (
         "Ran every step." if lost.size == 0 else f"Diverged by step {int(wanted[lost[0]])}: lower the learning rate."
     )
     return GainPath(gains, losses, status)
-
-
-def _dense(loss: QuadraticLoss) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return nodes (n,), gram and noise as (replicates, n, n), or (1, n) for a diagonal; without noise it is empty."""
-    gram = loss.gram[None] if loss.gram.ndim == 1 else loss.gram
-    if loss.noise is None:
-        noise = np.zeros((0,) * gram.ndim)
-    else:
-        noise = loss.noise[None] if loss.noise.ndim == 1 else loss.noise
-    return loss.nodes, np.ascontiguousarray(gram), np.ascontiguousarray(noise)
-
-
-def _apply(gram: FloatArray, q: FloatArray) -> FloatArray:
-    """Return G q for each replicate; ``q`` has shape (replicates, n)."""
-    return gram * q if gram.ndim == 2 else np.einsum("rij,rj->ri", gram, q)
-
-
-def _tied_losses(nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth: int, gain: FloatArray) -> FloatArray:
-    factor = 1.0 - np.multiply.outer(gain / depth, nodes)
-    q = factor**depth
-    losses = np.sum(q * _apply(gram, q), axis=1)
-    if noise.size:
-        r = _tied_response(factor, gain, depth)
-        losses = losses + np.sum(r * _apply(noise, r), axis=1)
-    return losses
-
-
-def _tied_slopes(nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth: int, gain: FloatArray) -> FloatArray:
-    """Return d loss / d gamma_l at equal gains, shape (replicates,)."""
-    factor = 1.0 - np.multiply.outer(gain / depth, nodes)
-    others = factor ** (depth - 1)
-    slope = -2.0 / depth * np.sum(nodes * others * _apply(gram, others * factor), axis=1)
-    if noise.size:
-        slope = slope + 2.0 / depth * np.sum(others * _apply(noise, _tied_response(factor, gain, depth)), axis=1)
-    return slope
-
-
-def _tied_response(factor: FloatArray, gain: FloatArray, depth: int) -> FloatArray:
-    """Return r = (gamma / L) sum_(m<L) factor^m, shape (replicates, n)."""
-    total = np.ones_like(factor)
-    for _ in range(depth - 1):
-        total = 1.0 + factor * total
-    return (gain / depth)[:, None] * total
 
 
 @kernel

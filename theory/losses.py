@@ -96,23 +96,25 @@ class QuadraticLoss:
         after = np.vstack([np.cumprod(factors[::-1], axis=0)[::-1][1:], np.ones_like(self.nodes)])
         others = before * after
         q = before[-1] * factors[-1]
-        slope = -2.0 * (others * self.nodes / depth) @ self._apply(self.gram, q)
+        slope = -2.0 * (others * self.nodes / depth) @ apply_average(self.gram, q)
         if self.noise is not None:
-            pull = self._apply(self.noise, noise_response(self.nodes, gamma))
+            pull = apply_average(self.noise, noise_response(self.nodes, gamma))
             slope = slope + 2.0 * (others / depth) @ pull
         return slope
 
     def tied_slope(self, gain: float, depth: int) -> float:
         """Return d loss / d gamma for one gain shared by ``depth`` layers, of the average over all draws."""
-        factor = 1.0 - gain / depth * self.nodes
-        others = factor ** (depth - 1)
-        slope = -2.0 * np.sum(self.nodes * others * self._apply(self.gram, others * factor))
-        if self.noise is not None:
-            response = np.zeros_like(factor)
-            for _ in range(depth):
-                response = gain / depth + factor * response
-            slope += 2.0 * np.sum(others * self._apply(self.noise, response))
-        return float(slope)
+        nodes, gram, noise = self.dense()
+        return depth * float(tied_slopes(nodes, gram[:1], noise[:1], depth, np.array([gain]))[0])
+
+    def dense(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return nodes (n,), gram and noise as `tied_slopes` reads them."""
+        gram = self.gram[None] if self.gram.ndim == 1 else self.gram
+        if self.noise is None:
+            noise = np.zeros((0,) * gram.ndim)
+        else:
+            noise = self.noise[None] if self.noise.ndim == 1 else self.noise
+        return self.nodes, np.ascontiguousarray(gram), np.ascontiguousarray(noise)
 
     def _gains(self, gains: npt.ArrayLike) -> FloatArray:
         gamma = vector("gains", np.atleast_1d(np.asarray(gains, dtype=np.float64)))
@@ -120,14 +122,53 @@ class QuadraticLoss:
             raise ValueError(f"gains has {gamma.size} layers: must be at most {self.max_depth}")
         return gamma
 
-    def _apply(self, gram: FloatArray, q: FloatArray) -> FloatArray:
-        return gram * q if gram.ndim == 1 else gram[0] @ q
-
     @staticmethod
     def _form(gram: FloatArray, left: FloatArray, right: FloatArray) -> FloatArray:
         if gram.ndim == 1:
             return np.array([np.sum(left * gram * right)])
         return np.einsum("i,rij,j->r", left, gram, right)
+
+
+def apply_average(gram: FloatArray, q: FloatArray) -> FloatArray:
+    """Return G q, shape (n,), for the average over all draws; ``gram`` as in `QuadraticLoss`."""
+    return gram * q if gram.ndim == 1 else gram[0] @ q
+
+
+def _apply_each(gram: FloatArray, q: FloatArray) -> FloatArray:
+    """Return G q for each replicate; ``q`` has shape (replicates, n)."""
+    return gram * q if gram.ndim == 2 else np.einsum("rij,rj->ri", gram, q)
+
+
+def tied_losses_of(nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth: int, gain: FloatArray) -> FloatArray:
+    """Return the loss at equal gains, shape (replicates,), one gain a replicate; ``gram`` as in `tied_slopes`."""
+    factor = 1.0 - np.multiply.outer(gain / depth, nodes)
+    q = factor**depth
+    losses = np.sum(q * _apply_each(gram, q), axis=1)
+    if noise.size:
+        r = _tied_response(factor, gain, depth)
+        losses = losses + np.sum(r * _apply_each(noise, r), axis=1)
+    return losses
+
+
+def tied_slopes(nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth: int, gain: FloatArray) -> FloatArray:
+    """Return d loss / d gamma_l at equal gains, shape (replicates,), one gain a replicate.
+
+    ``gram`` and ``noise`` have shape (replicates, n, n), or (1, n) where diagonal; without noise it is empty.
+    """
+    factor = 1.0 - np.multiply.outer(gain / depth, nodes)
+    others = factor ** (depth - 1)
+    slope = -2.0 / depth * np.sum(nodes * others * _apply_each(gram, others * factor), axis=1)
+    if noise.size:
+        slope = slope + 2.0 / depth * np.sum(others * _apply_each(noise, _tied_response(factor, gain, depth)), axis=1)
+    return slope
+
+
+def _tied_response(factor: FloatArray, gain: FloatArray, depth: int) -> FloatArray:
+    """Return r = (gamma / L) sum_(m<L) factor^m, shape (replicates, n)."""
+    total = np.ones_like(factor)
+    for _ in range(depth - 1):
+        total = 1.0 + factor * total
+    return (gain / depth)[:, None] * total
 
 
 def noise_response(nodes: FloatArray, gains: FloatArray) -> FloatArray:

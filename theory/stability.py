@@ -19,9 +19,9 @@ import math
 
 import numpy as np
 
-from theory.checks import FloatArray, integer
+from theory.checks import integer
 from theory.floors import tied_optimum_of
-from theory.losses import QuadraticLoss, noise_response, tied
+from theory.losses import QuadraticLoss, apply_average, noise_response, tied
 from theory.results import Result
 from theory.tie_breaking import compress
 
@@ -94,14 +94,9 @@ def tied_curvature(loss: QuadraticLoss, gain: float, depth: int) -> float:
     factor = 1 - gain * x / depth
     value, first = factor**depth, -x * factor ** (depth - 1)
     second = x**2 * (depth - 1) / depth * factor ** max(depth - 2, 0)
-    result = 2 * first @ _apply(loss.gram, first) + 2 * value @ _apply(loss.gram, second)
+    result = 2 * first @ apply_average(loss.gram, first) + 2 * value @ apply_average(loss.gram, second)
     if loss.noise is not None:
         response, rise = noise_response(x, tied(gain, depth)), factor ** (depth - 1)
         bend = -x * (depth - 1) / depth * factor ** max(depth - 2, 0)
-        result += 2 * rise @ _apply(loss.noise, rise) + 2 * response @ _apply(loss.noise, bend)
+        result += 2 * rise @ apply_average(loss.noise, rise) + 2 * response @ apply_average(loss.noise, bend)
     return float(result)
-
-
-def _apply(gram: FloatArray, q: FloatArray) -> FloatArray:
-    pulled: FloatArray = gram * q if gram.ndim == 1 else gram[0] @ q
-    return pulled

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from theory.checks import LARGEST_GAIN, FloatArray, integer, real, stopped, vector
 from theory.floors import jacobi_matrix, tied_optimum_of, untied_floor_of
-from theory.losses import QuadraticLoss, noise_response, tied
+from theory.losses import QuadraticLoss, apply_average, noise_response, tied
 from theory.results import Result, axes_or_new
 from theory.untied import untied_path
 
@@ -205,10 +205,10 @@ def transversal_rate(loss: QuadraticLoss, gain: float, depth: int) -> float:
     x = loss.nodes
     factor = 1 - slope * x
     second = (x / depth) ** 2 * factor ** (depth - 2)
-    hessian = -2 * float(second @ _apply(loss.gram, factor**depth))
+    hessian = -2 * float(second @ apply_average(loss.gram, factor**depth))
     if loss.noise is not None:
         response = noise_response(x, tied(gain, depth))
-        hessian += 2 * float((x / depth**2 * factor ** (depth - 2)) @ _apply(loss.noise, response))
+        hessian += 2 * float((x / depth**2 * factor ** (depth - 2)) @ apply_average(loss.noise, response))
     return -hessian / loss.dim
 
 
@@ -325,11 +325,6 @@ def separation_time(loss: QuadraticLoss, depth: int, size: float, *, horizon: fl
         atol=1e-3 * size * SOLVER_TOLERANCE,
     )
     return float(found.t_events[0][0]) if found.t_events[0].size else math.inf
-
-
-def _apply(gram: FloatArray, q: FloatArray) -> FloatArray:
-    pulled: FloatArray = gram * q if gram.ndim == 1 else gram[0] @ q
-    return pulled
 
 
 def _solve(force: Any, start: FloatArray, moments: FloatArray) -> FloatArray:
