@@ -100,8 +100,8 @@ def probe_tables(study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame
                 "depth": config.model.depth,
                 "seed": config.training.seed,
             }
-            if run.snapshots:
-                history = probe_training(run, settings)
+            history = probe_training(run, settings) if run.snapshots else None
+            if history is not None:
                 errors = history.to_frame()
                 errors["share"] = errors["error"] / errors.groupby("mode")["error"].transform("first")
                 # Depths come in order: the deepest model's map is kept.
@@ -113,7 +113,8 @@ def probe_tables(study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame
                     half_times.append({**label, "mode": mode, "eigenvalue": eigenvalue, "half_time": steps})
             if experiment != "depth-softmax" or not run.converged:
                 continue
-            final = probe_run(run, settings)
+            # The last snapshot holds the final weights.
+            final = probe_run(run, settings) if history is None else history.probes[-1]
             others = _mean_overlap(final.overlap)
             for layer, participation in enumerate(final.participation.mean(axis=1), start=1):
                 row = {"layer": layer, "context": config.task.context if config.task else None, "overlap": others}
