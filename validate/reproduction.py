@@ -1,17 +1,29 @@
-"""The main job: run a preset, judge every claim, write the report."""
+"""The main job: run a preset, judge every claim, write the report; and to judge again what is already there."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from theory.results import Result
+from theory.checks import reject
+from theory.files import write_text
+from theory.results import Result, dump_json
 from validate.claims import Verdict, judge, register
 from validate.evidence import collect, published_table
+from validate.report.material import Material
 from validate.report.render import write_report
-from validate.study import load_preset, run_preset
+from validate.standing import Standing, hold_back, standings_of
+from validate.study import Study, load_preset, run_preset, stored_study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What was asked for, kept beside the store: a report can be made again without naming it.
+REQUEST = "request.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +40,8 @@ class Reproduction(Result):
         One a claim.
     failures : dict
         Error text of the runs that failed, by digest.
+    standings : tuple of Standing
+        How far each experiment has come.
     """
 
     preset: str
@@ -35,10 +49,12 @@ class Reproduction(Result):
     claims: Path
     verdicts: tuple[Verdict, ...]
     failures: dict[str, str]
+    standings: tuple[Standing, ...] = ()
 
     def __str__(self) -> str:
         lines = [str(verdict) for verdict in self.verdicts]
         lines += [f"failed run {digest}: {error}" for digest, error in self.failures.items()]
+        lines += [str(standing) for standing in self.standings if standing.waiting]
         return "\n".join([*lines, f"report: {self.report}"])
 
 
@@ -74,17 +90,94 @@ def reproduce(
     OSError
         If ``out`` cannot be written.
     """
+    from sim.devices import choose_device
+
     chosen = load_preset(preset)
     folder = Path(out)
-    # Before hours of training: data that cannot be used ends the job here.
+    # Before hours of training: data or a device that cannot be used ends the job here, with nothing written.
     published = None if data is None else published_table(Path(data))
+    choose_device(device)
+    write_text(folder / REQUEST, dump_json({"preset": str(preset), "data": None if data is None else str(data)}) + "\n")
     study = run_preset(chosen, folder / "store", device=device, workers=workers)
+    return _judge(study, folder, published, _command(preset, out, data))
+
+
+def report(
+    out: str | os.PathLike[str],
+    *,
+    preset: str | Path | None = None,
+    data: str | os.PathLike[str] | None = None,
+) -> Reproduction:
+    """Judge the claims and write the report again from the runs that are there; nothing is trained.
+
+    Runs that are missing are named, and the claims that rest on them stay undecided.
+
+    Parameters
+    ----------
+    out : path
+        Folder that `reproduce` was given.
+    preset, data : path, optional
+        As `reproduce` takes them; those it was given are kept in ``out``.
+
+    Raises
+    ------
+    ValueError
+        If ``out`` holds no store, or no preset is known.
+    OSError
+        If ``out`` cannot be read or written.
+    """
+    folder = Path(out)
+    if not (folder / "store").is_dir():
+        raise reject("out", str(out), "a folder that inverse-depth reproduce has written: it holds no store")
+    kept = _request(folder)
+    preset = preset or kept.get("preset")
+    if preset is None:
+        raise reject("preset", preset, f"given: {folder / REQUEST} does not name it")
+    if data is None and Path(kept.get("data") or "").is_dir():
+        data = kept.get("data")
+    study = stored_study(load_preset(preset), folder / "store")
+    _refuse_others_runs(study, out)
+    published = None if data is None else published_table(Path(data))
+    return _judge(study, folder, published, _command(preset, out, data))
+
+
+def _refuse_others_runs(study: Study, out: str | os.PathLike[str]) -> None:
+    """Raise if a store that is full holds nothing of this study: its preset or the code has changed since."""
+    from sim.code_version import code_version
+    from sim.runs import load
+
+    stored = [record for record in load(study.known.store).records if record.status == "finished"]
+    if stored and not study.known.counts()["finished"]:
+        versions = ", ".join(sorted({record.code_version for record in stored} - {""}))
+        asked = f"runs of the preset {study.preset.name!r} by code version {code_version()}"
+        raise reject("out", str(out), f"a folder with {asked}: it holds {len(stored)} others (code version {versions})")
+
+
+def _request(folder: Path) -> dict[str, str | None]:
+    path = folder / REQUEST
+    if not path.exists():
+        return {}
+    try:
+        request = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        request = None
+    if not isinstance(request, dict) or not all(value is None or isinstance(value, str) for value in request.values()):
+        raise ValueError(f"{path}: must be an object with the texts preset and data")
+    return request
+
+
+def _command(preset: str | Path, out: str | os.PathLike[str], data: str | os.PathLike[str] | None) -> str:
+    """Return the command that makes the report from nothing, or takes it up where it stopped."""
+    words = ["inverse-depth", "reproduce", "--preset", str(preset), "--out", str(out)]
+    return shlex.join(words + ([] if data is None else ["--data", str(data)]))
+
+
+def _judge(study: Study, folder: Path, published: pd.DataFrame | None, command: str) -> Reproduction:
+    """Turn the runs of a study into verdicts and a report."""
     evidence, fits, tables = collect(study, published)
-    verdicts = judge(evidence)
-    judged = list(zip(register(), verdicts, strict=True))
-    command = shlex.join(
-        ["inverse-depth", "reproduce", "--preset", str(preset), "--out", str(out)]
-        + ([] if data is None else ["--data", str(data)])
-    )
-    report = write_report(folder, study, evidence.runs, judged, fits, tables, command)
-    return Reproduction(chosen.name, report, folder / "claims.json", tuple(verdicts), study.failures)
+    standings = standings_of(study)
+    claims = register()
+    verdicts = [hold_back(*pair, standings) for pair in zip(claims, judge(evidence), strict=True)]
+    judged = tuple(zip(claims, verdicts, strict=True))
+    page = write_report(folder, Material(study, evidence.runs, judged, tuple(fits), tables, standings, command))
+    return Reproduction(study.preset.name, page, folder / "claims.json", tuple(verdicts), study.failures, standings)

@@ -265,3 +265,16 @@ def run_preset(preset: Preset, store: Path, *, device: str = "auto", workers: in
     executor = InProcess() if integer("workers", workers) == 1 else LocalProcesses(workers)
     known = run_sweep(preset.plans, store, executor=executor, device=device, progress=default_sweep_progress())
     return Study(preset, known)
+
+
+def stored_study(preset: Preset, store: Path) -> Study:
+    """Return what ``store`` holds of ``preset``, training nothing.
+
+    Raises
+    ------
+    ValueError
+        If it is a store of another format.
+    """
+    from sim.sweep import survey
+
+    return Study(preset, survey(preset.plans, store))

@@ -19,6 +19,7 @@ SUBCOMMANDS: tuple[str, ...] = (
     "notebook",
     "fit",
     "reproduce",
+    "report",
     "plot",
 )
 

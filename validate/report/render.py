@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,46 +19,29 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure as Canvas
 
-    from validate.claims import Claim, Verdict
+    from validate.report.material import Material
     from validate.study import Study
 
 TEMPLATES = Path(__file__).parent
 IMAGE_DPI = 144
 
 
-def write_report(
-    folder: Path,
-    study: Study,
-    runs: pd.DataFrame,
-    judged: Sequence[tuple[Claim, Verdict]],
-    fits: Sequence[Mapping[str, Any]],
-    tables: Mapping[str, pd.DataFrame],
-    command: str,
-) -> Path:
+def write_report(folder: Path, material: Material) -> Path:
     """Write report.html, .md and .json, claims.json, runs.parquet, figures/ and data/; return the page's path.
 
     Parameters
     ----------
     folder : path
         Where to write; created.
-    study : Study
-        The runs and their preset.
-    runs : frame
-        One row a run, with theory's optima.
-    judged : sequence of (Claim, Verdict)
-        In the order shown.
-    fits : sequence of mapping
-        Fitted depth laws, as `validate.evidence.depth_law_fits` returns them.
-    tables : mapping
-        Tables of the figures by name; a figure without its table is left out.
-    command : str
-        How to make this report again.
+    material : Material
+        What to write.
 
     Raises
     ------
     OSError
         If the folder cannot be written.
     """
+    study, runs, judged, tables = material.study, material.runs, material.judged, material.tables
     figures = []
     for figure in FIGURES:
         if figure.table in tables:
@@ -69,15 +52,16 @@ def write_report(
                 temporary.write_bytes(image)
             figures.append(_shown(figure, image, data.relative_to(folder)))
     write_frame(folder / "runs.parquet", runs)
-    write_text(folder / "claims.json", dump_json(claims_json(study, judged, command), indent=2) + "\n")
+    write_text(folder / "claims.json", dump_json(claims_json(material), indent=2) + "\n")
     content = {
         "preset": study.preset,
         "verdicts": judged,
-        "fits": [_fit_row(row) for row in fits],
+        "fits": [_fit_row(row) for row in material.fits],
         "figures": figures,
         "experiments": _experiments(study, runs),
         "failures": study.failures,
-        "provenance": provenance(study, runs, command),
+        "standings": material.standings,
+        "provenance": provenance(study, runs, material.command),
     }
     write_text(folder / "report.md", _template("page.md.j2", escape=False).render(content))
     write_text(folder / "report.json", dump_json(_json_twin(content), indent=2) + "\n")
@@ -87,7 +71,7 @@ def write_report(
 def _json_twin(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the page's content as JSON holds it: figures by their data files, without the pixels."""
     return {
-        **{name: content[name] for name in ("fits", "experiments", "failures", "provenance")},
+        **{name: content[name] for name in ("fits", "standings", "experiments", "failures", "provenance")},
         "preset": {"name": content["preset"].name, "description": content["preset"].description},
         "claims": [{**claim.to_dict(), **verdict.to_dict()} for claim, verdict in content["verdicts"]],
         "figures": [
@@ -96,12 +80,13 @@ def _json_twin(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def claims_json(study: Study, judged: Sequence[tuple[Claim, Verdict]], command: str) -> dict[str, Any]:
-    """Return what claims.json holds: preset, command, and each claim with its rule, verdict and numbers."""
+def claims_json(material: Material) -> dict[str, Any]:
+    """Return what claims.json holds: preset, command, what is missing, and each claim with its rule and verdict."""
     return {
-        "preset": study.preset.name,
-        "command": command,
-        "claims": [{**claim.to_dict(), **verdict.to_dict()} for claim, verdict in judged],
+        "preset": material.study.preset.name,
+        "command": material.command,
+        "missing": {standing.experiment: standing.waiting for standing in material.standings if standing.waiting},
+        "claims": [{**claim.to_dict(), **verdict.to_dict()} for claim, verdict in material.judged],
     }
 
 
