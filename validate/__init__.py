@@ -27,6 +27,8 @@ _HOME: dict[str, str] = {
     "read_table": "validate.tables",
     "compare_curve": "validate.comparison",
     "read_curve": "validate.comparison",
+    "LayerFile": "validate.layer_files",
+    "read_layer_file": "validate.layer_files",
     "LayerQuantity": "validate.layers",
     "LayerStatistics": "validate.layers",
     "layer_errors": "validate.layers",

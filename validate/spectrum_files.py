@@ -6,14 +6,13 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from theory.checks import FloatArray, choice, integer, reject
 from theory.estimate import SpectrumEstimate, estimate_from_eigenvalues, estimate_spectrum, well_determined
 from theory.spectra import Spectrum
+from validate.matrix_files import read_matrix
 
 KINDS = ("auto", "eigenvalues", "covariance", "samples")
-SUFFIXES = (".npy", ".csv", ".parquet")
 # A square matrix that equals its transpose within this share of its largest entry is a covariance.
 SYMMETRIC = 1e-10
 
@@ -92,7 +91,7 @@ def read_spectrum_file(
         If the file cannot be read.
     """
     choice("kind", kind, KINDS)
-    names, table = _table(Path(path))
+    names, table = read_matrix(Path(path))
     rows = None if rows is None else integer("rows", rows, minimum=2)
     lower = [name.strip().lower() for name in names]
     if kind in {"auto", "eigenvalues"} and "eigenvalue" in lower and labels is None:
@@ -130,60 +129,6 @@ def _kind(table: FloatArray, labels: FloatArray | None) -> str:
     if labels is None and square and np.abs(table - table.T).max() <= SYMMETRIC * np.abs(table).max():
         return "covariance"
     return "samples"
-
-
-def _table(path: Path) -> tuple[list[str], FloatArray]:
-    """Return the column names ("" where there are none) and the numbers, two-dimensional."""
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise reject("file", str(path), "a file name ending in " + ", ".join(SUFFIXES))
-    if suffix == ".npy":
-        try:
-            array = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError):
-            raise ValueError(f"{path} is no array of numbers: must be written by numpy.save, without objects") from None
-        if not isinstance(array, np.ndarray):
-            raise ValueError(f"{path} is an archive of arrays: must hold one array")
-        values = _numbers(path, array)
-        if values.ndim not in {1, 2} or values.size == 0:
-            raise ValueError(f"{path} has shape {values.shape}: must be a vector or a matrix, not empty")
-        values = values[:, None] if values.ndim == 1 else values
-        return [""] * values.shape[1], values
-    import pandas as pd
-
-    try:
-        if suffix == ".parquet":
-            frame = pd.read_parquet(path)
-        else:
-            frame = pd.read_csv(path, header=None if _starts_with_numbers(path) else 0)
-    except (ValueError, pd.errors.ParserError) as error:
-        raise ValueError(f"{path} cannot be read as a table: {error}") from None
-    if frame.size == 0:
-        raise ValueError(f"{path} has no rows: must hold numbers")
-    return [str(name) for name in frame.columns], _numbers(path, frame.to_numpy())
-
-
-def _starts_with_numbers(path: Path) -> bool:
-    with path.open(encoding="utf-8-sig") as stream:
-        cells = stream.readline().strip().split(",")
-    try:
-        [float(cell) for cell in cells]
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers(path: Path, array: npt.NDArray[np.generic]) -> FloatArray:
-    try:
-        if np.iscomplexobj(array):
-            raise TypeError
-        values = np.asarray(array, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{path} has entries that are no numbers: must hold numbers only") from None
-    if not np.all(np.isfinite(values)):
-        where = [int(index) for index in np.argwhere(~np.isfinite(values))[0]]
-        raise ValueError(f"{path}: the entry at {where} is missing or not finite: must be finite")
-    return values
 
 
 def _column(names: list[str], count: int, label: str) -> int:

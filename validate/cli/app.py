@@ -18,6 +18,7 @@ SUBCOMMANDS: tuple[str, ...] = (
     "compare",
     "notebook",
     "fit",
+    "layers",
     "reproduce",
     "report",
     "plot",

@@ -106,6 +106,21 @@ def read_times(text: str) -> list[float]:
     return times
 
 
+def read_depths(text: str) -> list[int]:
+    """Return depths written ``4,64``, each once.
+
+    Raises
+    ------
+    ValueError
+        If a part is not a whole number >= 1, or occurs twice.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    depths = [int(part) for part in parts if re.fullmatch(r"\d{1,9}", part)]
+    if len(depths) < len(parts) or len(set(depths)) < len(depths) or min(depths) < 1:
+        raise reject("depth", text, "different whole numbers >= 1 separated by commas, such as 4,64")
+    return depths
+
+
 def read_dim(text: str) -> int | float:
     """Return ``--dim`` as a whole number, such as 45, 1e9 or 1_000_000, or ``math.inf`` for ``inf``.
 
