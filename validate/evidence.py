@@ -267,7 +267,7 @@ def _linear_optimum(runs: pd.DataFrame) -> pd.DataFrame:
         return runs
     chosen = runs[runs["experiment"] == "linear-optimum"]
     columns = {"final_loss": "loss", "tied_optimum": "optimum", "untied_floor": "floor"}
-    kept = ["source", "depth", "final_loss", "standard_error", "converged", "tied_optimum", "untied_floor"]
+    kept = ["spectrum", "source", "depth", "final_loss", "standard_error", "converged", "tied_optimum", "untied_floor"]
     return chosen[kept].rename(columns=columns).reset_index(drop=True)
 
 

@@ -16,6 +16,7 @@ from validate.claims import Verdict, judge, register
 from validate.evidence import collect, published_table
 from validate.report.material import Material
 from validate.report.render import write_report
+from validate.report.results_page import check_results_path, write_results
 from validate.standing import Standing, hold_back, standings_of
 from validate.study import Study, load_preset, run_preset, stored_study
 
@@ -99,7 +100,7 @@ def reproduce(
     choose_device(device)
     write_text(folder / REQUEST, dump_json({"preset": str(preset), "data": None if data is None else str(data)}) + "\n")
     study = run_preset(chosen, folder / "store", device=device, workers=workers)
-    return _judge(study, folder, published, _command(preset, out, data))
+    return _judge(study, folder, published, _command(preset, out, data), out)[0]
 
 
 def report(
@@ -107,6 +108,7 @@ def report(
     *,
     preset: str | Path | None = None,
     data: str | os.PathLike[str] | None = None,
+    results: str | os.PathLike[str] | None = None,
 ) -> Reproduction:
     """Judge the claims and write the report again from the runs that are there; nothing is trained.
 
@@ -118,15 +120,19 @@ def report(
         Folder that `reproduce` was given.
     preset, data : path, optional
         As `reproduce` takes them; those it was given are kept in ``out``.
+    results : path, optional
+        Write the results there too, as a Markdown page (.md) with its pictures in ``docs/results`` beside it.
 
     Raises
     ------
     ValueError
-        If ``out`` holds no store, or no preset is known.
+        If ``out`` holds no store of the preset, no preset is known, or ``results`` is no name of a Markdown page.
     OSError
         If ``out`` cannot be read or written.
     """
     folder = Path(out)
+    if results is not None:
+        check_results_path(Path(results))
     if not (folder / "store").is_dir():
         raise reject("out", str(out), "a folder that inverse-depth reproduce has written: it holds no store")
     kept = _request(folder)
@@ -138,7 +144,10 @@ def report(
     study = stored_study(load_preset(preset), folder / "store")
     _refuse_others_runs(study, out)
     published = None if data is None else published_table(Path(data))
-    return _judge(study, folder, published, _command(preset, out, data))
+    found, material = _judge(study, folder, published, _command(preset, out, data), out)
+    if results is not None:
+        write_results(Path(results), material)
+    return found
 
 
 def _refuse_others_runs(study: Study, out: str | os.PathLike[str]) -> None:
@@ -172,12 +181,16 @@ def _command(preset: str | Path, out: str | os.PathLike[str], data: str | os.Pat
     return shlex.join(words + ([] if data is None else ["--data", str(data)]))
 
 
-def _judge(study: Study, folder: Path, published: pd.DataFrame | None, command: str) -> Reproduction:
+def _judge(
+    study: Study, folder: Path, published: pd.DataFrame | None, command: str, out: str | os.PathLike[str]
+) -> tuple[Reproduction, Material]:
     """Turn the runs of a study into verdicts and a report."""
     evidence, fits, tables = collect(study, published)
     standings = standings_of(study)
     claims = register()
     verdicts = [hold_back(*pair, standings) for pair in zip(claims, judge(evidence), strict=True)]
     judged = tuple(zip(claims, verdicts, strict=True))
-    page = write_report(folder, Material(study, evidence.runs, judged, tuple(fits), tables, standings, command))
-    return Reproduction(study.preset.name, page, folder / "claims.json", tuple(verdicts), study.failures, standings)
+    material = Material(study, evidence.runs, judged, tuple(fits), tables, standings, command, str(out))
+    page = write_report(folder, material)
+    name, failures = study.preset.name, study.failures
+    return Reproduction(name, page, folder / "claims.json", tuple(verdicts), failures, standings), material

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from validate.claims import UNDECIDED, VERDICTS, register
-from validate.report.figures import COLOURS, draw_curves
+from validate.report.depth_figures import draw_curves
+from validate.report.drawing import COLOURS
 from validate.reproduction import Reproduction, reproduce
 
 TINY = """

@@ -29,8 +29,11 @@ def register(app: typer.Typer) -> None:
         from validate.report.figures import figure_named
 
         figure = figure_named(name)
-        path = report / "data" / f"{figure.table}.parquet"
-        if not path.exists():
-            raise ValueError(f"report={str(report)!r}: must hold data/{figure.table}.parquet, the table of {name!r}")
-        canvas = figure.draw(pd.read_parquet(path))
+        frames = []
+        for table in figure.tables:
+            path = report / "data" / f"{table}.parquet"
+            if not path.exists():
+                raise ValueError(f"report={str(report)!r}: must hold data/{table}.parquet, a table of {name!r}")
+            frames.append(pd.read_parquet(path))
+        canvas = figure.draw(*frames)
         typer.echo(str(save_figure(canvas.axes[0], out or Path(f"{name}.png"))))

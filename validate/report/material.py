@@ -33,7 +33,9 @@ class Material:
     standings : tuple of Standing
         How far each experiment has come.
     command : str
-        How to make this report again.
+        How to train it and make this report again.
+    out : str
+        The folder of the report, as the user named it.
     """
 
     study: Study
@@ -43,3 +45,4 @@ class Material:
     tables: Mapping[str, pd.DataFrame]
     standings: tuple[Standing, ...]
     command: str
+    out: str

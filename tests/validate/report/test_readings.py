@@ -1,0 +1,134 @@
+"""Sentences under the figures state the numbers of their tables, computed here by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.validate.report.tables import report_tables
+from validate.report.figures import FIGURES, figure_named
+from validate.report.readings import listed, number, percent, span
+from validate.report.region_figures import deepest_triples
+
+
+def reading(name: str, **changed: pd.DataFrame) -> list[str]:
+    figure = figure_named(name)
+    return figure.read(*figure.frames({**report_tables(), **changed}))
+
+
+@pytest.mark.parametrize("name", [figure.name for figure in FIGURES])
+def test_every_figure_is_read_in_whole_sentences(name: str) -> None:
+    sentences = reading(name)
+    assert sentences
+    for sentence in sentences:
+        assert sentence.endswith(".")
+        assert "nan" not in sentence.lower()
+        assert "  " not in sentence
+
+
+def test_unconverged_runs_are_counted_and_named() -> None:
+    assert reading("depth-laws")[0] == (
+        "4 of 16 runs have not converged (hollow, in no settled fit): linear on s at L = 8; softmax on s at L = 8."
+    )
+    table = report_tables()["depth_laws"]
+    assert reading("depth-laws", depth_laws=table.assign(converged=True))[0] == "All 16 runs converged."
+
+
+def test_diverged_runs_are_counted() -> None:
+    table = report_tables()["depth_laws"]
+    table.loc[0, "loss"] = np.nan
+    assert "1 more run ended without a finite loss and is not drawn." in reading("depth-laws", depth_laws=table)
+
+
+def test_losses_are_means_over_seeds() -> None:
+    table = report_tables()["depth_laws"]
+    table.loc[0, "loss"] = 0.8  # one of two seeds, whose other is 0.6
+    sentences = reading("depth-laws", depth_laws=table)
+    assert "linear attention, mean loss from L = 1 to 8: s: 0.7 to 0.163." in sentences
+    assert sentences[-1].endswith("softmax ends below linear on 0 of 1 spectra.")
+
+
+def test_intervals_that_contain_one_and_those_that_do_not() -> None:
+    linear, provisional, softmax, open_end = reading("exponents")
+    assert linear == "linear attention, fits of converged runs: none, too few depths converged."
+    assert provisional.endswith("(hollow; no verdict rests on them): a: 2 [1.5, unbounded].")
+    assert "contains 1 on a: 1 [0.9, 1.1]; it excludes 1 on b: 1.4 [1.1, 1.9]." in softmax
+    assert open_end.endswith("c: 5 [4, unknown].")
+
+
+def test_deviations_of_curves_and_optima() -> None:
+    curves = reading("curves")[0]
+    # Deviations 0, 0.25, 0 at the three drawn steps: root mean square 0.25 / sqrt(3).
+    assert "by 14 % root mean square, and by at most 25 % (L = 1, step 10)" in curves
+    optimum = reading("linear-optimum")
+    assert "within 1 % of the exact tied optimum (the worst: s, L = " in optimum[1]
+    assert optimum[2] == "For L > 1 they are 2.02 times the floor of untied gains."
+
+
+def test_learning_times() -> None:
+    # k / (k + step) is at most half from step k on; recorded steps are 0, 1, 10, 100.
+    assert reading("mode-maps")[0].endswith("is half of its first: s: 1, 100.")
+    linear, softmax = reading("half-times")
+    # Half-times 100 / eigenvalue^power, eigenvalues 1 to 0.1.
+    assert linear.endswith("the slowest half-time is 10 times the fastest.")
+    assert softmax.endswith("the slowest half-time is 3.16 times the fastest.")
+    assert "eigenvalue -1 over 1 run" in linear
+
+
+def test_attention() -> None:
+    assert reading("focus")[0].startswith("Participation runs from 0.25 of the context (s, L = 2, layer 2) to 0.75")
+    (maps,) = reading("focus-maps")
+    assert "even attention gives each token 0.2" in maps
+    assert maps.count("0.5 on the most relevant token, half of the mass on the first 1 of 5") == 2
+
+
+def test_layer_errors() -> None:
+    near, positive, negative = reading("layer-errors")
+    assert near.startswith("1 of 3 predicted losses lie within 15 %")
+    assert positive == "Those that are positive are 0.5 to 1.1 times the observed one."
+    assert negative.startswith("1 is negative, which no loss can be")
+    linear, softmax = reading("layer-split")
+    assert linear.count("shared + specific / L is 1 times the loss") == 2
+    assert softmax.count("shared -0.05 to -0.05, specific 0.8 to 0.8 from L = 1 to 8") == 2
+    # (-0.05 + 0.8 / 8) / (0.1 + 0.8 / 8)
+    assert softmax.count("shared + specific / L is 0.25 times the loss") == 2
+
+
+def test_exponents_along_the_context() -> None:
+    sentences = reading("crossover")
+    # alpha = 0.5 + P / 28 with standard error 0.1: only P = 16 lies within two of 1, on both spectra.
+    assert sentences[0].count("1.07 ± 0.10 at 2, 1.64 ± 0.10 at 4 and 5.07 ± 0.10 at 16") == 2
+    assert "linear: 2 of 10 exponents of converged runs lie within 2 standard errors of 1." in sentences
+    assert "softmax: 10 of 10 exponents of converged runs lie within 2 standard errors of 1." in sentences
+    # At L = 8, alpha < 1 leaves linear above softmax at P = 4 and 8, on both spectra.
+    assert sentences[-1] == "At the largest depth softmax ends below linear at 4 of 10 points."
+
+
+def test_settings_without_a_power_law_are_counted() -> None:
+    sentences = reading("regions")
+    assert "Map over architecture: 6 settings, exponents 1." in sentences
+    assert sentences[-1].endswith("of 1; 2 have losses through which no power law runs.")
+
+
+def test_the_deepest_converged_depths_are_chosen_whatever_their_exponent() -> None:
+    base = {"map": "noise", "model": "m", "attention": "a", "spectrum": "s", "dim": 4, "context": None}
+    rows = [
+        {"label_noise": noise, "depth": depth, "converged": converged, "exponent": depth}
+        for noise, flags in ((0.0, [True, True, False]), (0.1, [False, False, False]))
+        for depth, converged in zip((1, 2, 4), flags, strict=True)
+    ]
+    chosen = deepest_triples(pd.DataFrame([{**base, **row} for row in rows]))
+    assert list(zip(chosen["label_noise"], chosen["depth"], strict=True)) == [(0.0, 2), (0.1, 4)]
+
+
+def test_words_and_numbers() -> None:
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert listed(["a, b", "c"]) == "a, b; c"
+    assert [number(x) for x in (0.0123456, 12.3456, 12345.6, np.nan, np.inf)] == [
+        *("0.0123", "12.3", "12,346", "unknown", "unbounded")
+    ]
+    assert span([2.0, np.nan, 1.0]) == "1 to 2"
+    assert span([1.0001, 1.0002]) == "1"
+    assert percent(0.01234) == "1.2 %"

@@ -1,0 +1,139 @@
+"""What the figures of layers and regions say, in sentences made from the numbers of their tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from validate.report.readings import listed, number, span
+from validate.report.region_figures import MAPS, POINT, context_map, deepest_triples
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_layer_errors(table: pd.DataFrame) -> list[str]:
+    """Say how far the loss predicted from other depths lies from the observed one."""
+    ratio = table["predicted"] / table["observed"]
+    near = int(((ratio - 1).abs() <= 0.15).sum())
+    sentences = [f"{near} of {len(table)} predicted losses lie within 15 % of the observed one."]
+    positive = ratio[ratio > 0]
+    if len(positive):
+        sentences.append(f"Those that are positive are {span(positive)} times the observed one.")
+    negative = len(table) - len(positive)
+    if negative:
+        sentences.append(
+            f"{negative} {'is' if negative == 1 else 'are'} negative, which no loss can be: shared error is negative "
+            f"there, so layers cancel each other's errors, and shared + specific / L is no loss of theirs."
+        )
+    return sentences
+
+
+def read_layer_split(table: pd.DataFrame) -> list[str]:
+    """Say how shared and specific error move with depth, and what they make of the loss at their own depth."""
+    means = table.groupby(["attention", "spectrum", "depth"], sort=False)[["shared", "specific", "loss"]].mean()
+    sentences = []
+    for attention in dict.fromkeys(table["attention"]):
+        words = []
+        for spectrum in dict.fromkeys(table.loc[table["attention"] == attention, "spectrum"]):
+            rows = means.loc[attention, spectrum].sort_index()
+            first, last = rows.iloc[0], rows.iloc[-1]
+            made = (last["shared"] + last["specific"] / rows.index[-1]) / last["loss"]
+            words.append(
+                f"{spectrum}: shared {number(first['shared'])} to {number(last['shared'])}, specific "
+                f"{number(first['specific'])} to {number(last['specific'])} from L = {rows.index[0]:g} to "
+                f"{rows.index[-1]:g}, where shared + specific / L is {number(made)} times the loss"
+            )
+        sentences.append(f"{attention} attention, means over seeds. {'; '.join(words)}.")
+    return sentences
+
+
+def read_focus(table: pd.DataFrame) -> list[str]:
+    """Say how many tokens the layers attend to, and how alike the layers are."""
+    share = table["participation"] / table["context"]
+    low, high = table.iloc[int(np.nanargmin(share))], table.iloc[int(np.nanargmax(share))]
+    sentences = [
+        f"Participation runs from {number(share.min())} of the context ({_layer(low)}) to {number(share.max())} "
+        f"({_layer(high)}); {int((share <= 0.5).sum())} of {len(share)} layers attend to at most half of it."
+    ]
+    if "overlap" in table and table["overlap"].notna().any():
+        sentences.append(f"The mean overlap of a model's layers is {span(table['overlap'].dropna())}.")
+    return sentences
+
+
+def _layer(row: pd.Series) -> str:
+    return f"{row['spectrum']}, L = {row['depth']:g}, layer {row['layer']:g}"
+
+
+def read_focus_maps(table: pd.DataFrame) -> list[str]:
+    """Say how much of the attention the most relevant tokens get at the deepest model."""
+    words = []
+    for spectrum, part in table.groupby("spectrum", sort=False):
+        deepest = part[part["depth"] == part["depth"].max()]
+        mass = deepest.pivot_table(index="layer", columns="token", values="mass").mean()
+        half = int(np.searchsorted(np.cumsum(mass.to_numpy(dtype=float)), 0.5 * mass.sum()) + 1)
+        words.append(
+            f"{spectrum}, L = {deepest['depth'].max():g}: {number(mass.iloc[0])} on the most relevant token, half "
+            f"of the mass on the first {half} of {len(mass)}"
+        )
+    even = 1 / table["token"].max()
+    return [f"Means over layers, where even attention gives each token {number(even)}. {'; '.join(words)}."]
+
+
+def read_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> list[str]:
+    """Say how the exponent moves with P / D for each attention and spectrum."""
+    chosen = deepest_triples(context_map(exponents))
+    losses = context_map(losses)
+    sentences = []
+    for attention, part in chosen.groupby("attention", sort=False):
+        words = []
+        for spectrum, line in part.groupby("spectrum", sort=False):
+            ordered = line.assign(ratio=line["context"] / line["dim"]).sort_values("ratio")
+            words.append(f"{spectrum}: {listed(_at_ratio(row) for _, row in ordered.iterrows())}")
+        sentences.append(f"{attention} attention, exponent ± standard error at each P / D. {'. '.join(words)}.")
+    sentences += _agreement(chosen)
+    largest = losses[losses["depth"] == losses.groupby(POINT, dropna=False)["depth"].transform("max")]
+    means = largest.groupby(["attention", "spectrum", "context"], sort=False)["loss"].mean().unstack("attention")
+    if {"linear", "softmax"} <= set(means.columns):
+        pairs = means[["linear", "softmax"]].dropna()
+        below = int((pairs["softmax"] < pairs["linear"]).sum())
+        sentences.append(f"At the largest depth softmax ends below linear at {below} of {len(pairs)} points.")
+    return sentences
+
+
+def _at_ratio(row: pd.Series) -> str:
+    value = "none" if np.isnan(row["exponent"]) else f"{row['exponent']:.2f} ± {row['standard_error']:.2f}"
+    return f"{value} at {row['ratio']:.3g}{'' if row['converged'] else ' (not converged)'}"
+
+
+def read_regions(exponents: pd.DataFrame) -> list[str]:
+    """Say for each map how many cells agree with 1."""
+    chosen = deepest_triples(exponents)
+    sentences = []
+    for name in MAPS:
+        part = chosen[chosen["map"] == name]
+        if len(part):
+            found = part["exponent"].dropna()
+            exponent = f"exponents {span(found)}" if len(found) else "no exponent"
+            sentences.append(f"Map over {name}: {len(part)} settings, {exponent}.")
+            sentences += _agreement(part)
+    return sentences
+
+
+def _agreement(chosen: pd.DataFrame) -> list[str]:
+    """Return how many exponents of converged runs lie within two standard errors of 1, by attention."""
+    sentences = []
+    for attention, part in chosen.groupby("attention", sort=False):
+        good = part[part["converged"].astype(bool) & part["exponent"].notna()]
+        near = (good["exponent"] - 1).abs() <= 2 * good["standard_error"]
+        text = (
+            f"{attention}: {int(near.sum())} of {len(good)} exponents of converged runs lie within 2 standard errors "
+        )
+        text += "of 1"
+        open_ = int((~part["converged"].astype(bool)).sum())
+        none = int(part["exponent"].isna().sum())
+        text += f"; {open_} of {len(part)} settings have not converged" if open_ else ""
+        text += f"; {none} have losses through which no power law runs" if none else ""
+        sentences.append(text + ".")
+    return sentences

@@ -1,0 +1,193 @@
+"""Figures of where a depth law holds: exponents against context, label noise, kernel and architecture."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from validate.report.drawing import (
+    COLOURS,
+    LEAST_EXPONENT,
+    MOST_EXPONENT,
+    NothingToDraw,
+    legend_below,
+    new_canvas,
+    plain_ticks,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.image import AxesImage
+
+# What tells one point of a map from another, depth apart.
+POINT = ["map", "model", "attention", "spectrum", "dim", "context", "label_noise"]
+# Columns and rows of each heat map.
+MAPS = {"noise": ("label_noise", "label noise σ²"), "kernel": ("spectrum", ""), "architecture": ("spectrum", "")}
+# Exponents this far from 1 take the deepest colours.
+COLOUR_REACH = 1.5
+
+
+def deepest_triples(exponents: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a point of a map: the deepest three depths whose runs converged, or else the deepest three.
+
+    Chosen by convergence alone, whatever the exponent.
+    """
+    ordered = exponents.sort_values(["converged", "depth"], kind="stable")
+    return ordered.groupby(POINT, sort=False, dropna=False).tail(1).sort_index()
+
+
+def draw_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> Canvas:
+    """Draw exponent, and below it the loss at the largest depth, against P / D: a panel a spectrum.
+
+    Columns of ``exponents``: map, model, attention, spectrum, dim, context, label_noise, depth, exponent,
+    standard_error, converged; ``losses`` has loss in place of exponent.
+    """
+    exponents, losses = context_map(exponents), context_map(losses)
+    spectra = list(dict.fromkeys(losses["spectrum"]))
+    colours = dict(zip(dict.fromkeys(losses["attention"]), cycle(COLOURS), strict=False))
+    across = min(len(spectra), 3)
+    blocks = -(-len(spectra) // across)
+    figure = new_canvas(0.3 + 2.7 * across, 0.4 + 4.4 * blocks)
+    grid = figure.subplots(2 * blocks, across, squeeze=False)
+    for hidden in range(len(spectra), blocks * across):
+        for row in (0, 1):
+            grid[2 * (hidden // across) + row, hidden % across].set_axis_off()
+    chosen = deepest_triples(exponents)
+    largest = losses[losses["depth"] == losses.groupby(POINT, dropna=False)["depth"].transform("max")]
+    for place, spectrum in enumerate(spectra):
+        above, below = (grid[2 * (place // across) + row, place % across] for row in (0, 1))
+        for attention, colour in colours.items():
+            for axes, table, value in ((above, chosen, "exponent"), (below, largest, "loss")):
+                part = table[(table["spectrum"] == spectrum) & (table["attention"] == attention)]
+                _line(axes, part.sort_values("context"), value, colour)
+        above.axhline(1.0, color="k", ls="--", lw=0.8)
+        ratios = np.unique(losses["context"] / losses["dim"])
+        above.set(title=str(spectrum), xscale="log", ylim=(LEAST_EXPONENT, MOST_EXPONENT))
+        below.set(xscale="log", yscale="log", xlabel="P / D")
+        plain_ticks(above, depths=ratios, y=False)
+        plain_ticks(below, depths=ratios)
+        below.set_xlim(above.get_xlim())
+        if place % across == 0:
+            above.set_ylabel("exponent")
+            below.set_ylabel("loss, deepest")
+    legend_below(figure, colours)
+    return figure
+
+
+def context_map(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the map over finite contexts.
+
+    Raises
+    ------
+    NothingToDraw
+        If there are none.
+    """
+    chosen = table[(table["map"] == "context") & table["context"].notna()]
+    if chosen.empty:
+        raise NothingToDraw("regions: no run belongs to the map over contexts")
+    return chosen
+
+
+def _line(axes: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
+    """Draw values against P / D with bars of two standard errors; hollow: not converged; arrows: beyond the axis."""
+    ratio = (part["context"] / part["dim"]).to_numpy(dtype=float)
+    numbers, errors = part[value].to_numpy(dtype=float), part["standard_error"].to_numpy(dtype=float)
+    axes.plot(ratio, numbers, color=colour, lw=1, alpha=0.7)
+    for converged in (True, False):
+        chosen = (part["converged"].to_numpy(dtype=bool) == converged) & np.isfinite(numbers)
+        face = colour if converged else "white"
+        axes.errorbar(ratio[chosen], numbers[chosen], 2 * errors[chosen], fmt="o", color=colour, mfc=face, ms=4.5, lw=1)
+        if value == "exponent":
+            for outside, marker, end in (
+                (chosen & (numbers > MOST_EXPONENT), "^", MOST_EXPONENT - 0.12),
+                (chosen & (numbers < LEAST_EXPONENT), "v", LEAST_EXPONENT + 0.12),
+            ):
+                axes.plot(ratio[outside], np.full(outside.sum(), end), marker, color=colour, mfc=face, ms=5)
+
+
+def draw_regions(exponents: pd.DataFrame) -> Canvas:
+    """Draw the maps over label noise, kernel and architecture, a cell a setting, coloured by its exponent.
+
+    Columns: as `draw_crossover` has them.
+    """
+    maps = [name for name in MAPS if (exponents["map"] == name).any()]
+    if not maps:
+        raise NothingToDraw("region_exponents: no map but that over contexts")
+    chosen = deepest_triples(exponents)
+    grids = [_cells(chosen[chosen["map"] == name], name) for name in maps]
+    heights = [len(rows) for rows, _, _ in grids]
+    widest = max(len(columns) for _, columns, _ in grids)
+    figure = new_canvas(2.3 + 1.05 * max(widest, 4), 0.9 + 0.42 * sum(heights) + 0.85 * len(maps))
+    panels = figure.subplots(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
+    image = None
+    for axes, name, (rows, columns, cells) in zip(panels, maps, grids, strict=True):
+        image = _heat(axes, rows, columns, cells)
+        axes.set_title(f"{name}: exponent ± standard error", fontsize="medium", loc="left")
+        axes.set_xlabel(MAPS[name][1])
+    assert image is not None
+    bar = figure.colorbar(image, ax=panels.tolist(), location="bottom", shrink=0.6, aspect=40, extend="both")
+    bar.set_label("exponent (white: 1); hatched: not converged; grey: no power law through the three depths")
+    bar.ax.xaxis.label.set_fontsize("small")
+    return figure
+
+
+def _cells(part: pd.DataFrame, name: str) -> tuple[list[str], list[str], dict[tuple[int, int], pd.Series]]:
+    """Return the names of rows and columns, and each cell's row of the table."""
+    across = MAPS[name][0]
+    part = part.sort_values(across, kind="stable") if across == "label_noise" else part
+    labels = [f"{value:g}" if across == "label_noise" else str(value) for value in part[across]]
+    varying = [field for field in POINT[1:] if field != across and part[field].nunique(dropna=False) > 1]
+    names = [", ".join(_field(field, row[field]) for field in varying) or "all" for _, row in part.iterrows()]
+    rows, columns = list(dict.fromkeys(names)), list(dict.fromkeys(labels))
+    places = zip(names, labels, (row for _, row in part.iterrows()), strict=True)
+    return rows, columns, {(rows.index(row), columns.index(column)): cell for row, column, cell in places}
+
+
+def _field(field: str, value: object) -> str:
+    if field in ("model", "attention", "spectrum"):
+        return str(value)
+    symbol = {"dim": "D", "context": "P", "label_noise": "σ²"}[field]
+    return f"{symbol} = {'inf' if value != value or value is None else format(value, 'g')}"
+
+
+def _heat(axes: Axes, rows: list[str], columns: list[str], cells: dict[tuple[int, int], pd.Series]) -> AxesImage:
+    from matplotlib.patches import Rectangle
+
+    values = np.full((len(rows), len(columns)), np.nan)
+    for place, cell in cells.items():
+        values[place] = cell["exponent"]
+    image = axes.imshow(
+        np.ma.masked_invalid(values), cmap="RdBu_r", vmin=1 - COLOUR_REACH, vmax=1 + COLOUR_REACH, aspect="auto"
+    )
+    axes.set_facecolor("white")
+    for (row, column), cell in cells.items():
+        corner = (column - 0.5, row - 0.5)
+        if np.isnan(cell["exponent"]):
+            axes.add_patch(Rectangle(corner, 1, 1, lw=0, fc="0.88"))
+            axes.text(column, row, "none", ha="center", va="center", fontsize=8, color="0.35")
+            continue
+        if not cell["converged"]:
+            axes.add_patch(Rectangle(corner, 1, 1, lw=0, fill=False, hatch="////", ec="0.55"))
+        text = f"{cell['exponent']:.2f}\n± {cell['standard_error']:.2f}"
+        dark = abs(cell["exponent"] - 1) > 0.75 * COLOUR_REACH
+        axes.text(
+            *(column, row, text),
+            ha="center",
+            va="center",
+            fontsize=7.5,
+            linespacing=0.95,
+            color="white" if dark else "black",
+            bbox=None if cell["converged"] else {"fc": image.cmap(image.norm(cell["exponent"])), "lw": 0, "pad": 1},
+        )
+    axes.set_xticks(range(len(columns)), columns, fontsize="small")
+    axes.set_yticks(range(len(rows)), rows, fontsize="small")
+    axes.tick_params(length=0)
+    for edge in np.arange(0.5, len(columns) - 1):
+        axes.axvline(edge, color="white", lw=1.5)
+    for edge in np.arange(0.5, len(rows) - 1):
+        axes.axhline(edge, color="white", lw=1.5)
+    return image
