@@ -6,52 +6,101 @@ import numpy as np
 import numpy.typing as npt
 
 from theory.checks import FloatArray, integer
-from theory.jit import kernel
+from theory.jit import kernel, streaming_kernel
 
-# Inner products of unit vectors below this leave the recurrence accurate to rounding.
-SEMIORTHOGONAL = 1e-12
+# Inner products of unit vectors below this leave the recurrence accurate to rounding, near their square (Simon 1984).
+SEMIORTHOGONAL = 1e-9
+# A vector shorter than this share of the largest |x| is rounding: the measure has no more points.
+NOTHING_LEFT = 1e-15
+UNIT = float(np.finfo(np.float64).eps)
+
+
+@streaming_kernel
+def _advance(
+    x: FloatArray, now: FloatArray, before: FloatArray, shift: float, back: float, out: FloatArray
+) -> tuple[float, float]:
+    """Write (x - shift) now - back before to ``out``; return sum out^2 and sum x out^2, all in one pass."""
+    square = 0.0
+    moment = 0.0
+    for i in range(x.size):
+        value = (x[i] - shift) * now[i] - back * before[i]
+        out[i] = value
+        square += value * value
+        moment += x[i] * (value * value)
+    return square, moment
+
+
+@streaming_kernel
+def _sizes(x: FloatArray, vector: FloatArray) -> tuple[float, float]:
+    """Return sum vector^2 and sum x vector^2."""
+    square = 0.0
+    moment = 0.0
+    for i in range(x.size):
+        value = vector[i] * vector[i]
+        square += value
+        moment += x[i] * value
+    return square, moment
 
 
 @kernel
 def lanczos(x: FloatArray, s: FloatArray, steps: int) -> tuple[FloatArray, FloatArray, int]:
     """Return the recurrence of the polynomials orthonormal under sum_k s_k delta(x_k): diagonal, off-diagonal, length.
 
-    Lanczos: the recurrence takes off the two vectors that a new one leans on; what rounding leaves along the others is
-    taken off once it could matter (a recurrence is as accurate as the square of its orthogonality, Simon 1984). The
-    length is below ``steps`` where the measure has fewer distinct points.
+    Lanczos with partial reorthogonalisation (Simon 1984): the overlaps of each new vector with the earlier ones obey
+    the recurrence too, which tells without touching the vectors when rounding has grown enough to be taken off, from
+    two vectors in a row. The length is below ``steps`` where the measure has fewer distinct points.
     """
     n = x.size
     basis = np.empty((steps, n))
     diagonal = np.zeros(steps)
+    # off[j] ties vectors j - 1 and j; off[0] = 0.
     off = np.zeros(steps)
     total = 0.0
-    for i in range(n):
-        total += s[i]
-    for i in range(n):
-        basis[0, i] = np.sqrt(s[i] / total)
     scale = 0.0
     for i in range(n):
+        total += s[i]
         scale = max(scale, abs(x[i]))
-    vector = np.empty(n)
-    for j in range(steps):
-        for i in range(n):
-            vector[i] = x[i] * basis[j, i]
-        overlap = np.dot(basis[j], vector)
-        before = off[j - 1] if j else 0.0
-        for i in range(n):
-            vector[i] -= overlap * basis[j, i] + before * basis[max(j - 1, 0), i]
-        done = basis[: j + 1]
-        correction = np.dot(done, vector)
-        diagonal[j] = overlap + correction[j]
-        norm = np.sqrt(np.dot(vector, vector))
-        if np.abs(correction).max() > SEMIORTHOGONAL * norm:
-            vector -= np.dot(correction, done)
-            norm = np.sqrt(np.dot(vector, vector))
-        off[j] = norm
-        if j + 1 == steps or norm <= 1e-15 * scale:
-            return diagonal[: j + 1], off[:j], j + 1
-        basis[j + 1] = vector / norm
-    return diagonal, off[: steps - 1], steps
+    for i in range(n):
+        basis[0, i] = np.sqrt(s[i] / total)
+    diagonal[0] = _sizes(x, basis[0])[1]
+    rounding = UNIT * np.sqrt(n)
+    # Bounds in sign and size on the overlaps of vectors j - 1, j and j + 1 with vector k.
+    past, present, future = np.zeros(steps), np.zeros(steps), np.zeros(steps)
+    again = False
+    for j in range(steps - 1):
+        vector = basis[j + 1]
+        square, moment = _advance(x, basis[j], basis[max(j - 1, 0)], diagonal[j], off[j], vector)
+        length = np.sqrt(square)
+        if length <= NOTHING_LEFT * scale:
+            return diagonal[: j + 1], off[1 : j + 1], j + 1
+        worst = rounding * scale / length
+        future[j] = worst
+        for k in range(j):
+            # The unit overlaps of vectors j and j - 1 with themselves cancel here: both are left at 0.
+            overlap = (diagonal[k] - diagonal[j]) * present[k] - off[j] * past[k] + off[k + 1] * present[k + 1]
+            if k > 0:
+                overlap += off[k] * present[k - 1]
+            future[k] = (overlap + np.copysign(2.0 * UNIT * scale, overlap)) / length
+            worst = max(worst, abs(future[k]))
+        if again or worst > SEMIORTHOGONAL:
+            again = worst > SEMIORTHOGONAL and not again
+            done = basis[: j + 1]
+            for _ in range(2):
+                before = length
+                vector -= np.dot(np.dot(done, vector), done)
+                square, moment = _sizes(x, vector)
+                length = np.sqrt(square)
+                # What is taken off a vector that hardly shrinks is taken off to rounding (Kahan's "twice is enough").
+                if length > 0.5 * before:
+                    break
+            if length <= NOTHING_LEFT * scale:
+                return diagonal[: j + 1], off[1 : j + 1], j + 1
+            future[: j + 1] = rounding
+        diagonal[j + 1] = moment / square
+        off[j + 1] = length
+        vector /= length
+        past, present, future = present, future, past
+    return diagonal, off[1:], steps
 
 
 def rule_from_recurrence(

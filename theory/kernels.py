@@ -11,6 +11,7 @@ exp(-2 gamma x), and d force / d gamma = -2 stiffness. Tied gradient flow is d g
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,133 +19,135 @@ import numpy as np
 from theory.checks import FloatArray
 from theory.jit import kernel, streaming_kernel, threads
 
-# Modes handled at a time: the working arrays then stay in the first-level cache.
+# Gains handled at a time: the working array then stays in the first-level cache.
 BLOCK = 512
 # Modes in one thread's piece of work; sums are added piece by piece, so the thread count changes no digit.
 PIECE = 1 << 18
-# From this depth on a power is taken as exp(n log1p(-gamma x / L)): repeated squaring would lose n rounding errors.
-DEEP = 4096
+# Beyond this depth a power is taken as exp(n log1p(-gamma x / L)): repeated squaring would lose n rounding errors.
+DEEP = 1024
 
 
 @streaming_kernel
-def even_power_block(x: FloatArray, slope: float, half: int, square: FloatArray, out: FloatArray) -> None:
-    """Write (1 - slope x)^(2 half) to ``out`` by repeated squaring; ``square`` is working space.
+def _digit(p: float, r: float, square: float, n: int) -> float:
+    """Return p^4 r^(n mod 4): the next digit, to base 4, of an exponent read from the highest on; ``square`` is r^2."""
+    p *= p
+    return p * p * ((r if n & 1 else 1.0) * (square if n & 2 else 1.0))
 
-    Each pass squares and, where the binary digit of ``half`` is one, multiplies: one load and store of the block.
-    """
-    n = x.size
-    if half & 1:
-        for i in range(n):
-            r = 1.0 - slope * x[i]
-            square[i] = r * r
-            out[i] = r * r
-    else:
-        for i in range(n):
-            r = 1.0 - slope * x[i]
-            square[i] = r * r
-            out[i] = 1.0
-    half >>= 1
-    while half > 0:
-        if half & 1:
-            for i in range(n):
-                p = square[i] * square[i]
-                square[i] = p
-                out[i] *= p
-            half >>= 1
-        elif half & 2:
-            for i in range(n):
-                p = square[i] * square[i]
-                p *= p
-                square[i] = p
-                out[i] *= p
-            half >>= 2
-        else:
-            for i in range(n):
-                p = square[i] * square[i]
-                square[i] = p * p
-            half >>= 2
+
+# The powers (1 - u)^n for n below 16, 256 and 1024. Each takes a fixed number of steps, and all modes share the digits
+# of n, so that loops that call them vectorise and keep the power in registers.
+@streaming_kernel
+def _power_16(u: float, n: int) -> float:
+    r = 1.0 - u
+    return _digit(_digit(1.0, r, r * r, n >> 2), r, r * r, n)
 
 
 @streaming_kernel
+def _power_256(u: float, n: int) -> float:
+    r = 1.0 - u
+    return _digit(_digit(_power_16(u, n >> 4), r, r * r, n >> 2), r, r * r, n)
+
+
+@streaming_kernel
+def _power_1024(u: float, n: int) -> float:
+    r = 1.0 - u
+    return _digit(_power_256(u, n >> 2), r, r * r, n)
+
+
+@streaming_kernel
+def _power_deep(u: float, n: int) -> float:
+    """Return |1 - u|^n with one rounding of the exponent in place of n of the power."""
+    return math.exp(n * (math.log1p(-u) if u < 1.0 else math.log(u - 1.0)))
+
+
+@streaming_kernel
+def _power_infinite(u: float, n: int) -> float:
+    """Return exp(-u), the root of the power at infinite depth."""
+    return math.exp(-u)
+
+
+def _sums_loop(power: Callable[[float, int], float], infinite: bool) -> Callable[..., tuple[float, float, float]]:
+    """Return the loop of :func:`tied_sums` for one way to raise to a power."""
+
+    @streaming_kernel
+    def sums(x: FloatArray, s: FloatArray, slope: float, half: int) -> tuple[float, float, float]:
+        loss = 0.0
+        force = 0.0
+        stiffness = 0.0
+        for i in range(x.size):
+            u = slope * x[i]
+            root = power(u, half)
+            r = 1.0 if infinite else 1.0 - u
+            value = s[i] * (root * root)
+            loss += value * (r * r)
+            force += value * (r * x[i])
+            stiffness += value * (x[i] * x[i])
+        return loss, force, stiffness
+
+    return sums
+
+
+def _force_loop(power: Callable[[float, int], float]) -> Callable[..., float]:
+    """Return the loop of :func:`tied_force` for one way to raise to a power."""
+
+    @streaming_kernel
+    def force(x: FloatArray, weight: FloatArray, slope: float, half: int) -> float:
+        total = 0.0
+        for i in range(x.size):
+            u = slope * x[i]
+            root = power(u, half)
+            total += weight[i] * ((1.0 - u) * (root * root))
+        return total
+
+    return force
+
+
+def _losses_loop(power: Callable[[float, int], float]) -> Callable[..., None]:
+    """Return the loop that adds one mode's loss at many gains, for one way to raise to a power."""
+
+    @streaming_kernel
+    def losses(gammas: FloatArray, s: float, slope: float, n: int, out: FloatArray) -> None:
+        for j in range(gammas.size):
+            root = power(slope * gammas[j], n)
+            out[j] += s * (root * root)
+
+    return losses
+
+
+_FINITE = (_power_16, _power_256, _power_1024, _power_deep)
+_SUMS_16, _SUMS_256, _SUMS_1024, _SUMS_DEEP = (_sums_loop(power, False) for power in _FINITE)
+_SUMS_INFINITE = _sums_loop(_power_infinite, True)
+_FORCE_16, _FORCE_256, _FORCE_1024, _FORCE_DEEP = map(_force_loop, _FINITE)
+_LOSSES_16, _LOSSES_256, _LOSSES_1024, _LOSSES_DEEP = map(_losses_loop, _FINITE)
+_LOSSES_INFINITE = _losses_loop(_power_infinite)
+
+
+@kernel
 def tied_sums(x: FloatArray, s: FloatArray, gamma: float, depth: int) -> tuple[float, float, float]:
     """Return (loss, force, stiffness) of the tied model; ``depth`` 0 means L → inf. Memory: two reads a mode."""
-    loss = 0.0
-    force = 0.0
-    stiffness = 0.0
-    square = np.empty(BLOCK)
-    power = np.empty(BLOCK)
-    for start in range(0, x.size, BLOCK):
-        n = min(BLOCK, x.size - start)
-        xs = x[start : start + n]
-        ss = s[start : start + n]
-        if depth == 0:
-            for i in range(n):
-                value = ss[i] * math.exp(-2.0 * gamma * xs[i])
-                loss += value
-                force += value * xs[i]
-                stiffness += value * xs[i] * xs[i]
-            continue
-        slope = gamma / depth
-        if depth < DEEP:
-            even_power_block(xs, slope, depth - 1, square, power)
-        else:
-            for i in range(n):
-                u = slope * xs[i]
-                power[i] = math.exp((2 * depth - 2) * (math.log1p(-u) if u < 1.0 else math.log(u - 1.0)))
-        for i in range(n):
-            r = 1.0 - slope * xs[i]
-            value = ss[i] * power[i]
-            loss += value * r * r
-            force += value * r * xs[i]
-            stiffness += value * xs[i] * xs[i]
-    return loss, force, stiffness
+    if depth == 0:
+        return _SUMS_INFINITE(x, s, gamma, 0)
+    half, slope = depth - 1, gamma / depth
+    if half < 16:
+        return _SUMS_16(x, s, slope, half)
+    if half < 256:
+        return _SUMS_256(x, s, slope, half)
+    if half < DEEP:
+        return _SUMS_1024(x, s, slope, half)
+    return _SUMS_DEEP(x, s, slope, half)
 
 
-@streaming_kernel
+@kernel
 def tied_force(x: FloatArray, weight: FloatArray, gamma: float, depth: int) -> float:
     """Return sum_k weight_k r_k^(2L-1), finite ``depth``: the right-hand side when weight = s x. Two reads a mode."""
-    total = 0.0
-    square = np.empty(BLOCK)
-    power = np.empty(BLOCK)
-    slope = gamma / depth
-    for start in range(0, x.size, BLOCK):
-        n = min(BLOCK, x.size - start)
-        xs = x[start : start + n]
-        ws = weight[start : start + n]
-        half = depth - 1
-        if half == 0:
-            for i in range(n):
-                total += ws[i] * (1.0 - slope * xs[i])
-            continue
-        if half & 1:
-            for i in range(n):
-                r = 1.0 - slope * xs[i]
-                p = r * r
-                square[i] = p
-                power[i] = ws[i] * r * p
-        else:
-            for i in range(n):
-                r = 1.0 - slope * xs[i]
-                square[i] = r * r
-                power[i] = ws[i] * r
-        half >>= 1
-        while half > 1:
-            if half & 1:
-                for i in range(n):
-                    p = square[i] * square[i]
-                    square[i] = p
-                    power[i] *= p
-            else:
-                for i in range(n):
-                    square[i] *= square[i]
-            half >>= 1
-        if half == 1:
-            for i in range(n):
-                total += power[i] * square[i] * square[i]
-        else:
-            for i in range(n):
-                total += power[i]
-    return total
+    half, slope = depth - 1, gamma / depth
+    if half < 16:
+        return _FORCE_16(x, weight, slope, half)
+    if half < 256:
+        return _FORCE_256(x, weight, slope, half)
+    if half < DEEP:
+        return _FORCE_1024(x, weight, slope, half)
+    return _FORCE_DEEP(x, weight, slope, half)
 
 
 def tied_sums_threaded(x: FloatArray, s: FloatArray, gamma: float, depth: int) -> tuple[float, float, float]:
@@ -170,11 +173,32 @@ def tied_sums_threaded(x: FloatArray, s: FloatArray, gamma: float, depth: int) -
 
 
 @kernel
+def _add_losses(gammas: FloatArray, s: float, x: float, depth: int, out: FloatArray) -> None:
+    """Add one mode's loss at every gain to ``out``."""
+    if depth == 0:
+        _LOSSES_INFINITE(gammas, s, x, 0, out)
+    elif depth < 16:
+        _LOSSES_16(gammas, s, x / depth, depth, out)
+    elif depth < 256:
+        _LOSSES_256(gammas, s, x / depth, depth, out)
+    elif depth < DEEP:
+        _LOSSES_1024(gammas, s, x / depth, depth, out)
+    else:
+        _LOSSES_DEEP(gammas, s, x / depth, depth, out)
+
+
+@kernel
 def tied_losses(x: FloatArray, s: FloatArray, gammas: FloatArray, depth: int) -> FloatArray:
-    """Return the tied loss at every gain of ``gammas``; ``depth`` 0 means L → inf."""
-    out = np.empty(gammas.size)
-    for j in range(gammas.size):
-        out[j] = tied_sums(x, s, gammas[j], depth)[0]
+    """Return the tied loss at every gain of ``gammas``; ``depth`` 0 means L → inf. The longer of the two vectorises."""
+    out = np.zeros(gammas.size)
+    if gammas.size < x.size:
+        for j in range(gammas.size):
+            out[j] = tied_sums(x, s, gammas[j], depth)[0]
+        return out
+    for start in range(0, gammas.size, BLOCK):
+        part = slice(start, start + BLOCK)
+        for k in range(x.size):
+            _add_losses(gammas[part], s[k], x[k], depth, out[part])
     return out
 
 

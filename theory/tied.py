@@ -21,7 +21,7 @@ import numpy.typing as npt
 from theory.checks import FloatArray, real, vector
 from theory.gauss import gauss_rule
 from theory.jit import kernel
-from theory.kernels import tied_losses, tied_sums
+from theory.kernels import DEEP, tied_losses, tied_sums
 from theory.measure import SpectralMeasure, as_measure, depth_code
 from theory.results import Result, axes_or_new
 from theory.spectra import Spectrum
@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Chebyshev coefficients a panel, and how small the last ones must be against the largest.
-PANEL = 18
+PANEL = 24
 CONVERGED = 1e-13
+# A panel is sized to leave this many coefficients below that; it stands if it could keep ENOUGH of its width.
+SPARE = 3
+ENOUGH = 0.9
+WIDEST_STEP = 4.0
 # Below this share of the initial time scale the gain is its own Taylor series, to rounding.
 EARLY = 1e-5
 # The gain has arrived when its distance to the fixed point is below this share of it.
@@ -201,8 +205,8 @@ def _difference(a: float, b: float, n: int) -> float:
 
 
 @kernel
-def _force(x: FloatArray, s: FloatArray, depth: int, gain: float, fixed: float, distance: float) -> float:
-    """Return the force at ``gain`` = ``fixed`` - ``distance``; close to the fixed point without cancellation."""
+def _very_deep_force(x: FloatArray, s: FloatArray, depth: int, gain: float, fixed: float, distance: float) -> float:
+    """Return the force at ``gain`` = ``fixed`` - ``distance`` where the power is too high to multiply out."""
     if depth == 0 or distance > 0.25 * fixed:
         return tied_sums(x, s, gain, depth)[1]
     total = 0.0
@@ -210,6 +214,59 @@ def _force(x: FloatArray, s: FloatArray, depth: int, gain: float, fixed: float, 
     for k in range(x.size):
         total += s[k] * x[k] * _difference(1.0 - fixed * x[k] / depth, distance * x[k] / depth, n)
     return total
+
+
+@kernel
+def _forces(
+    x: FloatArray, s: FloatArray, depth: int, gains: FloatArray, fixed: float, distances: FloatArray, out: FloatArray
+) -> None:
+    """Write the force at each gain = ``fixed`` - distance to ``out``, without cancellation near the fixed point.
+
+    The force at gamma* is zero, so force = sum_k s_k x_k (a_k^n - c_k^n), n = 2L - 1, with c_k at gamma* and
+    a_k = c_k + distance x_k / L. The quotient (a^n - c^n) / (a - c) follows from those of n/2 by doubling,
+    (a^2m - c^2m) / (a - c) = (a^m + c^m) (a^m - c^m) / (a - c), and by one more factor,
+    (a^(m+1) - c^(m+1)) / (a - c) = a (a^m - c^m) / (a - c) + c^m; for odd n it is positive and keeps its digits.
+    """
+    count = gains.size
+    if depth == 0 or depth > DEEP:
+        for j in range(count):
+            out[j] = _very_deep_force(x, s, depth, gains[j], fixed, distances[j])
+        return
+    power, quotient = np.empty(count), np.empty(count)
+    out[:] = 0.0
+    lowest = 0
+    while (depth - 1) >> lowest:
+        lowest += 1
+    for k in range(x.size):
+        slope = x[k] / depth
+        c = 1.0 - fixed * slope
+        weight = s[k] * x[k] * slope
+        if depth == 1:
+            for j in range(count):
+                out[j] += weight
+            continue
+        q = c
+        for j in range(count):
+            power[j] = c + distances[j] * slope
+            quotient[j] = 1.0
+        for bit in range(lowest - 2, -1, -1):
+            if (depth - 1) >> bit & 1:
+                q2 = q * q
+                for j in range(count):
+                    a = c + distances[j] * slope
+                    quotient[j] = quotient[j] * (power[j] + q) * a + q2
+                    power[j] *= power[j] * a
+                q = q2 * c
+            else:
+                for j in range(count):
+                    quotient[j] *= power[j] + q
+                    power[j] *= power[j]
+                q *= q
+        for j in range(count):
+            a = c + distances[j] * slope
+            out[j] += weight * (quotient[j] * (power[j] + q) * a + q * q)
+    for j in range(count):
+        out[j] *= distances[j]
 
 
 @kernel
@@ -224,13 +281,56 @@ def _position(z: float, origin: float, fixed: float) -> tuple[float, float, floa
 
 
 @kernel
-def _evaluate(series: FloatArray, u: float) -> float:
-    """Return the Chebyshev series at u (Clenshaw)."""
-    b1 = 0.0
-    b2 = 0.0
-    for j in range(series.size - 1, 0, -1):
-        b1, b2 = 2.0 * u * b1 - b2 + series[j], b1
-    return u * b1 - b2 + series[0]
+def _evaluate(first: FloatArray, second: FloatArray, u: float) -> tuple[float, float]:
+    """Return two Chebyshev series of one length at u (Clenshaw)."""
+    b1, b2 = 0.0, 0.0
+    c1, c2 = 0.0, 0.0
+    for j in range(first.size - 1, 0, -1):
+        b1, b2 = 2.0 * u * b1 - b2 + first[j], b1
+        c1, c2 = 2.0 * u * c1 - c2 + second[j], c1
+    return u * b1 - b2 + first[0], u * c1 - c2 + second[0]
+
+
+@kernel
+def _solve(integral: FloatArray, series: FloatArray, wanted: float, low: float, guess: float) -> tuple[float, float]:
+    """Return u in [low, 1] where ``integral``, with derivative ``series`` > 0, is ``wanted``; and the slope there."""
+    high = 1.0
+    u = guess if low <= guess <= high else 0.5 * (low + high)
+    slope = 0.0
+    for _ in range(60):
+        value, slope = _evaluate(integral, series, u)
+        if value > wanted:
+            high = u
+        else:
+            low = u
+        step = u + (wanted - value) / slope
+        newton = low <= step <= high
+        if not newton:
+            step = 0.5 * (low + high)
+        moved = abs(step - u)
+        u = step
+        # Newton's error is the square of its last step.
+        if moved <= (LAST_NEWTON_STEP if newton else 4e-16):
+            break
+    return u, slope
+
+
+@kernel
+def _stretch(series: FloatArray, size: float, tolerance: float) -> float:
+    """Return the factor by which a panel may grow, or must shrink, for its series to just converge.
+
+    The coefficients fall like rho^-n, and the nearest singularity lies (rho - 1/rho)/2 half-widths away.
+    """
+    n = series.size - 2
+    kept = n
+    while kept > 1 and abs(series[kept]) <= tolerance * size:
+        kept -= 1
+    smallest = tolerance
+    if kept == n:
+        smallest = min(max(max(abs(series[n]), abs(series[n - 1])) / size, tolerance), 0.9)
+    rho = smallest ** (-1.0 / (kept + 1))
+    needed = tolerance ** (-1.0 / (n - SPARE))
+    return (rho - 1.0 / rho) / (needed - 1.0 / needed)
 
 
 @kernel
@@ -264,68 +364,59 @@ def _flow(
     z = 0.0
     tau = 0.0
     width = 1.0
-    samples = np.empty(nodes.size)
+    at, distances, samples = np.empty(nodes.size), np.empty(nodes.size), np.empty(nodes.size)
     # A power of 2L - 1 carries that many roundings; asking for less noise than that would never end.
     tolerance = max(CONVERGED, 32.0 * depth * np.finfo(np.float64).eps)
     while done < taus.size:
         if depth != 0 and _position(z, origin, fixed)[1] <= ARRIVED * fixed:
             gains[done:] = fixed
             break
+        half = 0.5 * width
+        for j in range(nodes.size):
+            at[j], distances[j], samples[j] = _position(z + half * (nodes[j] + 1.0), origin, fixed)
+        forces = np.empty(nodes.size)
+        _forces(x, s, depth, at, fixed, distances, forces)
         fine = True
         for j in range(nodes.size):
-            gain, distance, jacobian = _position(z + 0.5 * width * (nodes[j] + 1.0), origin, fixed)
-            samples[j] = jacobian / _force(x, s, depth, gain, fixed, distance)
+            samples[j] *= half / forces[j]
             fine = fine and math.isfinite(samples[j]) and samples[j] > 0
         series = np.dot(to_series, samples)
         size = np.max(np.abs(series))
-        tail = max(abs(series[-1]), abs(series[-2]), abs(series[-3]))
-        if (not fine or tail > tolerance * size) and width > NARROWEST_PANEL:
-            width *= 0.5
+        growth = _stretch(series, size, tolerance) if fine else 0.0
+        if growth < ENOUGH and width > NARROWEST_PANEL:
+            width *= max(growth, 0.25)
             continue
         if not fine:
             # Where the force has underflowed, the gain moves no more within any time that a float can hold.
             gains[done:] = _position(z, origin, fixed)[0] if np.isinf(np.max(samples)) else math.nan
             break
-        integral = np.dot(to_integral, series) * (0.5 * width)
-        end = tau + _evaluate(integral, 1.0)
+        integral = np.dot(to_integral, series)
+        passed = _evaluate(integral, series, 1.0)[0]
         u = -1.0
-        while done < taus.size and taus[done] <= end:
+        reached = 0.0
+        slope = 0.5 * passed
+        while done < taus.size and taus[done] - tau <= passed:
             wanted = taus[done] - tau
-            low = u
-            high = 1.0
-            u = 0.5 * (low + high)
-            for _ in range(60):
-                excess = _evaluate(integral, u) - wanted
-                if excess > 0:
-                    high = u
-                else:
-                    low = u
-                step = u - excess / (0.5 * width * _evaluate(series, u))
-                newton = low <= step <= high
-                if not newton:
-                    step = 0.5 * (low + high)
-                moved = abs(step - u)
-                u = step
-                # Newton's error is the square of its last step.
-                if moved <= (LAST_NEWTON_STEP if newton else 4e-16):
-                    break
-            gains[done] = _position(z + 0.5 * width * (u + 1.0), origin, fixed)[0]
+            u, slope = _solve(integral, series, wanted, u, u + (wanted - reached) / slope)
+            reached = wanted
+            gains[done] = _position(z + half * (u + 1.0), origin, fixed)[0]
             done += 1
-        tau = end
+        tau += passed
         z += width
-        if tail < 1e-2 * tolerance * size or width < NARROWEST_PANEL:
-            width *= 1.5
+        width *= min(growth, WIDEST_STEP)
     return gains
 
 
 def _chebyshev() -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return nodes, the matrix from samples to series, and that from series to its integral from -1."""
+    """Return nodes, the matrix from samples to series, and that from series to its integral from -1, of one length."""
     n = PANEL
     angle = np.pi * (np.arange(n) + 0.5) / n
-    to_series = 2.0 / n * np.cos(np.outer(np.arange(n), angle))
+    to_series = np.zeros((n + 1, n))
+    to_series[:n] = 2.0 / n * np.cos(np.outer(np.arange(n), angle))
     to_series[0] /= 2
-    to_integral = np.array([np.polynomial.chebyshev.chebint(row, lbnd=-1) for row in np.eye(n)]).T
-    return np.cos(angle), np.ascontiguousarray(to_series), np.ascontiguousarray(to_integral)
+    to_integral = np.zeros((n + 1, n + 1))
+    to_integral[:, :n] = np.array([np.polynomial.chebyshev.chebint(row, lbnd=-1) for row in np.eye(n)]).T
+    return np.cos(angle), to_series, to_integral
 
 
 _SERIES = _chebyshev()

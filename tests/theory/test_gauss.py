@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG
+from theory.floors import jacobi_matrix
 from theory.gauss import gauss_rule, lanczos, summation_rule
 from theory.kernels import untied_sums
 from theory.spectra import Spectrum
@@ -61,6 +62,32 @@ def test_lanczos_compiled_equals_interpreted(rng):
     x, s = rng.uniform(0, 1, 40), rng.uniform(0.5, 1, 40)
     for compiled, interpreted in zip(lanczos(x, s, 6)[:2], lanczos.py_func(x, s, 6)[:2], strict=True):
         np.testing.assert_allclose(compiled, interpreted, rtol=ROUNDOFF)
+
+
+@pytest.mark.parametrize(
+    "spectrum",
+    [
+        Spectrum.power_law(3000, 1.0, 0.5),
+        Spectrum.power_law(3000, 2.0, 0.5),
+        Spectrum.power_law(3000, 0.5, 1.0),
+        Spectrum.log_uniform(2000, 100),
+        Spectrum.spiked(500, [1e6, 1e3, 30.0]),
+        Spectrum.exponential(200, 1.0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("steps", [4, 17, 40])
+def test_partial_reorthogonalisation_is_as_good_as_full(spectrum, steps):
+    # Gram and Schmidt, twice against every earlier vector; without any, the overlaps reach 1 after some ten steps.
+    diagonal, off = jacobi_matrix(spectrum.eigenvalues, spectrum.signal, steps)
+    found, found_off, length = lanczos(spectrum.eigenvalues, spectrum.signal, steps)
+    shared = min(length, diagonal.size)
+    scale = spectrum.eigenvalues[0]
+    np.testing.assert_allclose(found[:shared], diagonal[:shared], rtol=ROUNDOFF, atol=ROUNDOFF * scale)
+    np.testing.assert_allclose(found_off[: shared - 1], off[: shared - 1], rtol=ROUNDOFF, atol=ROUNDOFF * scale)
+    # What one has and the other has not is a vector that is rounding.
+    for rest in (off[length - 1 :], found_off[diagonal.size - 1 :]):
+        assert (rest <= ROUNDOFF * scale).all()
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 12), (64, 129), (1000, 2001)])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG
 from theory import kernels
 
-DEPTHS = [1, 2, 3, 4, 5, 8, 16, 33, 1000, kernels.DEEP, 10 * kernels.DEEP]
+# Both sides of every depth at which another loop takes over.
+DEPTHS = [1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 64, 65, 256, 257, 1000, 1023, 1024, 1025, 40_000]
 
 
 def exact_sums(x, s, gamma, depth):
@@ -40,6 +41,11 @@ def test_sums_match_fifty_digits(depth, rng):
     assert kernels.tied_sums(x, s, gamma, depth) == pytest.approx(expected, rel=ROUNDOFF)
     if depth:
         assert kernels.tied_force(x, s * x, gamma, depth) == pytest.approx(expected[1], rel=ROUNDOFF)
+    # Summed along the modes, then along the gains.
+    for gammas in (np.array([0.0, gamma]), np.linspace(0, 2 * gamma, 2 * kernels.BLOCK + 3)):
+        losses = kernels.tied_losses(x, s, gammas, depth)
+        assert losses[0] == pytest.approx(math.fsum(s), rel=ROUNDOFF)
+        assert losses[gammas.size // 2] == pytest.approx(expected[0], rel=ROUNDOFF)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -66,10 +72,10 @@ def test_sums_match_fifty_digits_on_drawn_spectra(x, depth, gamma):
     assert stiffness == pytest.approx(expected[2], rel=lost, abs=floor)
 
 
-@pytest.mark.parametrize("size", [1, kernels.BLOCK - 1, kernels.BLOCK, kernels.BLOCK + 1, 3 * kernels.BLOCK + 7])
+@pytest.mark.parametrize("size", [1, 7, 64, 1000])
 def test_compiled_equals_interpreted(size, rng):
     x, s = rng.uniform(0, 1, size), rng.uniform(0, 1, size)
-    for depth in (0, 1, 4, 7, 2 * kernels.DEEP):
+    for depth in (0, 1, 4, 40, 900, 2 * kernels.DEEP):
         compiled = kernels.tied_sums(x, s, 0.7, depth)
         assert compiled == pytest.approx(kernels.tied_sums.py_func(x, s, 0.7, depth), rel=ROUNDOFF)
         if depth:

@@ -9,6 +9,7 @@ from scipy.integrate import solve_ivp
 
 from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, SOLVER
 from theory import tied
+from theory.kernels import DEEP
 from theory.measure import SpectralMeasure
 from theory.spectra import Spectrum
 from theory.tied import tied_curve
@@ -188,6 +189,28 @@ def test_fixed_point_and_differences_compiled_equal_interpreted(rng):
         assert tied._difference.py_func(a, b, 7) == pytest.approx(exact, rel=ROUNDOFF)
     # Powers that underflow while their ratio overflows.
     assert tied._difference(0.0054, 0.0053, 1055) == 0.0
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 6, 16, 37, 1000, DEEP, DEEP + 1, 5000])
+def test_force_near_and_far_from_the_fixed_point_keeps_its_digits(depth, rng):
+    # Residuals of both signs at the fixed point, the largest above one, and one that is nearly zero.
+    x = np.array([1.0, 0.7, 0.5, 0.1, 1e-3, 1e-40])
+    s = np.array([1e-3, 0.3, 0.2, 1.0, 1.0, 1.0])
+    fixed = tied.fixed_point(x, s, depth)
+    distances = fixed * np.concatenate([[1.0], 10.0 ** -np.arange(1, 17.0)])
+    gains = fixed - distances
+    found = np.empty(gains.size)
+    tied._forces(x, s, depth, gains, fixed, distances, found)
+    with mpmath.workdps(60):
+        modes = [(mpmath.mpf(float(a)), mpmath.mpf(float(b))) for a, b in zip(x, s, strict=True)]
+
+        def force(gain):
+            return mpmath.fsum(b * a * (1 - gain * a / depth) ** (2 * depth - 1) for a, b in modes)
+
+        # The float64 fixed point is off by its own rounding; the force is known relative to the true one.
+        true = mpmath.findroot(force, (mpmath.mpf(fixed) * (1 - mpmath.mpf(10) ** -9), mpmath.mpf(fixed)))
+        expected = [float(force(true - mpmath.mpf(float(distance)))) for distance in distances]
+    np.testing.assert_allclose(found, expected, rtol=ROUNDOFF + 4 * depth * np.finfo(float).eps)
 
 
 def test_results_print_plot_and_convert():
