@@ -57,7 +57,7 @@ def draw_depth_laws(table: pd.DataFrame) -> Canvas:
                 axes.fill_between(law["depth"], law["low"], law["high"], color=colour, alpha=0.18, lw=0)
         axes.set(xscale="log", yscale="log", xlabel="depth L", ylabel="final loss", title=str(spectrum))
         plain_ticks(axes, depths=part.loc[part["loss"].notna(), "depth"].to_numpy())
-    legend_below(figure, colours)
+    legend_below(figure, colours, hollow="not converged")
     return figure
 
 
@@ -90,7 +90,7 @@ def draw_linear_optimum(table: pd.DataFrame) -> Canvas:
         _points(axes, ordered, colour)
     axes.set(xscale="log", yscale="log", xlabel="depth L", ylabel="loss")
     plain_ticks(axes, depths=table["depth"].to_numpy())
-    legend_below(figure, colours)
+    legend_below(figure, colours, hollow="not converged")
     return figure
 
 
@@ -122,5 +122,5 @@ def draw_exponents(table: pd.DataFrame) -> Canvas:
     axes.axvline(1.0, color="k", ls="--", lw=0.8)
     axes.set(xlabel="exponent alpha of L_inf + c / L^alpha", xlim=(0, MOST_EXPONENT), ylim=(len(spectra) - 0.5, -0.5))
     axes.set_yticks(range(len(spectra)), spectra)
-    legend_below(figure, colours)
+    legend_below(figure, colours, hollow="provisional")
     return figure

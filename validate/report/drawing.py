@@ -76,13 +76,18 @@ def new_canvas(width: float, height: float) -> Canvas:
 
 def panel_grid(count: int, *, width: float, height: float, columns: int = MOST_COLUMNS) -> tuple[Canvas, list[Axes]]:
     """Return a figure of ``count`` panels of this size (inches), wrapped, those left over hidden."""
-    across = min(count, columns)
+    across = columns_for(count, columns)
     down = -(-count // across)
     figure = new_canvas(max(width * across, NARROWEST), height * down)
     grid = list(figure.subplots(down, across, squeeze=False).flat)
     for axes in grid[count:]:
         axes.set_axis_off()
     return figure, grid[:count]
+
+
+def columns_for(count: int, most: int = MOST_COLUMNS) -> int:
+    """Return how many panels stand side by side: as few as leave the number of rows as it is."""
+    return -(-count // -(-count // most))
 
 
 def side_by_side(points: pd.DataFrame, by: list[str], *, step: float = 1.03) -> np.ndarray:
@@ -93,7 +98,7 @@ def side_by_side(points: pd.DataFrame, by: list[str], *, step: float = 1.03) -> 
 
 
 def legend_below(
-    figure: Canvas, colours: Mapping[str, str], *, hollow: bool = True, styles: Mapping[str, str] | None = None
+    figure: Canvas, colours: Mapping[str, str], *, hollow: str = "", styles: Mapping[str, str] | None = None
 ) -> None:
     """Name the colours below the panels, where no data is; then what a hollow point means, or each marker and line."""
     from matplotlib.lines import Line2D
@@ -101,7 +106,7 @@ def legend_below(
     marker = "s" if styles else "o"
     handles = [Line2D([], [], marker=marker, ls="", color=colour, label=str(name)) for name, colour in colours.items()]
     if hollow:
-        handles.append(Line2D([], [], marker="o", color="0.35", mfc="white", ls="", label="not converged"))
+        handles.append(Line2D([], [], marker="o", color="0.35", mfc="white", ls="", label=hollow))
     for name, style in (styles or {}).items():
         handles.append(Line2D([], [], marker=style[0], ls=style[1:], color="0.35", mfc="white", label=name))
     longest = max(len(str(handle.get_label())) for handle in handles)
@@ -144,8 +149,8 @@ def apart(values: list[float], *, share: float = 0.07) -> list[float]:
 
 
 def few_whole(count: int, most: int = 5) -> list[int]:
-    """Return at most ``most`` whole numbers from 1 to ``count``, both included."""
-    return sorted({round(value) for value in np.linspace(1, count, min(count, most))})
+    """Return at most ``most`` whole numbers from 1 to ``count``, in even steps."""
+    return list(range(1, count + 1, -(-count // most)))
 
 
 def signed_log(axes: Axes, which: str, values: np.ndarray) -> None:

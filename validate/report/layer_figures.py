@@ -39,7 +39,7 @@ def draw_layer_errors(table: pd.DataFrame) -> Canvas:
         signed_log(axes, "x", np.concatenate([table["predicted"].to_numpy(dtype=float), ends]))
         axes.set_title("right of the grey line, predictions that a loss can take", fontsize="small")
         plain_ticks(axes)
-    legend_below(figure, colours, hollow=False)
+    legend_below(figure, colours)
     return figure
 
 
@@ -62,7 +62,7 @@ def draw_layer_split(table: pd.DataFrame) -> Canvas:
         else:
             signed_log(axes, "y", values)
         plain_ticks(axes, depths=part["depth"].to_numpy(), y=positive)
-    legend_below(figure, colours, hollow=False, styles=SPLIT_STYLES)
+    legend_below(figure, colours, styles=SPLIT_STYLES)
     return figure
 
 
@@ -78,7 +78,7 @@ def draw_focus(table: pd.DataFrame) -> Canvas:
             share = mean["participation"] / mean["context"]
             axes.plot(mean.index / depth, share, "o-", color=colours[depth], ms=3.5, lw=1.2)
         axes.set(xlabel="layer / L", ylabel="participation / P", title=str(spectrum), ylim=(0, 1.02), xlim=(0, 1.05))
-    legend_below(figure, {f"L = {depth}": colour for depth, colour in colours.items()}, hollow=False)
+    legend_below(figure, {f"L = {depth}": colour for depth, colour in colours.items()})
     return figure
 
 

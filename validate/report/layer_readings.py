@@ -32,12 +32,12 @@ def read_layer_errors(table: pd.DataFrame) -> list[str]:
 
 def read_layer_split(table: pd.DataFrame) -> list[str]:
     """Say how shared and specific error move with depth, and what they make of the loss at their own depth."""
-    means = table.groupby(["attention", "spectrum", "depth"], sort=False)[["shared", "specific", "loss"]].mean()
+    means = table.groupby(["attention", "spectrum", "depth"])[["shared", "specific", "loss"]].mean()
     sentences = []
     for attention in dict.fromkeys(table["attention"]):
         words = []
         for spectrum in dict.fromkeys(table.loc[table["attention"] == attention, "spectrum"]):
-            rows = means.loc[attention, spectrum].sort_index()
+            rows = means.xs((attention, spectrum))
             first, last = rows.iloc[0], rows.iloc[-1]
             made = (last["shared"] + last["specific"] / rows.index[-1]) / last["loss"]
             words.append(

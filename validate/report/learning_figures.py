@@ -67,5 +67,5 @@ def draw_half_times(table: pd.DataFrame) -> Canvas:
         row[0].set_ylabel("half-time (steps)")
     for axes in grid[-1]:
         axes.set_xlabel("eigenvalue")
-    legend_below(figure, {f"L = {depth}": colour for depth, colour in colours.items()}, hollow=False)
+    legend_below(figure, {f"L = {depth}": colour for depth, colour in colours.items()})
     return figure

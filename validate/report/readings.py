@@ -51,14 +51,20 @@ def percent(value: float) -> str:
 
 
 def left_out(runs: pd.DataFrame, names: Sequence[str]) -> str:
-    """Return how many runs have not converged, and which: by ``names``, then their depths."""
+    """Return how many runs have not converged, and which: ``names`` ends with the spectrum; those alike together."""
     open_ = runs[~runs["converged"].astype(bool)]
     if open_.empty:
         return f"All {len(runs)} runs converged."
-    groups = [
-        f"{' on '.join(str(part) for part in key)} at L = {listed(f'{depth:g}' for depth in np.unique(group['depth']))}"
-        for key, group in open_.groupby(list(names), sort=False)
-    ]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for key, group in open_.groupby(list(names), sort=False):
+        depths = listed(f"{depth:g}" for depth in np.unique(group["depth"]))
+        alike.setdefault((*(str(part) for part in key[:-1]), depths), []).append(str(key[-1]))
+    groups = []
+    for (*first, depths), spectra in alike.items():
+        several = f"each of {len(spectra)} spectra ({listed(spectra)})" if len(spectra) > 1 else spectra[0]
+        groups.append(
+            f"{' '.join([*first, 'on'])} {several} at L = {depths}" if first else f"{several} at L = {depths}"
+        )
     return f"{len(open_)} of {len(runs)} runs have not converged (hollow, in no settled fit): {'; '.join(groups)}."
 
 
@@ -80,7 +86,7 @@ def read_curves(table: pd.DataFrame) -> list[str]:
 def read_depth_laws(table: pd.DataFrame) -> list[str]:
     """Say what converged, how far the loss falls, and which attention ends lower."""
     runs = table[table["loss"].notna()]
-    means = runs.groupby(["attention", "spectrum", "depth"], sort=False)["loss"].mean()
+    means = runs.groupby(["attention", "spectrum", "depth"])["loss"].mean()
     sentences = [left_out(runs, ["attention", "spectrum"])]
     diverged = int((table["loss"].isna() & table["fitted"].isna()).sum())
     if diverged:
@@ -90,7 +96,7 @@ def read_depth_laws(table: pd.DataFrame) -> list[str]:
     for attention in dict.fromkeys(runs["attention"]):
         falls = []
         for spectrum in dict.fromkeys(runs.loc[runs["attention"] == attention, "spectrum"]):
-            losses = means[attention, spectrum].sort_index()
+            losses = means.xs((attention, spectrum))
             ends.setdefault(spectrum, {})[attention] = losses
             falls.append(f"{spectrum}: {number(losses.iloc[0])} to {number(losses.iloc[-1])}")
         depths = runs.loc[runs["attention"] == attention, "depth"]

@@ -12,6 +12,7 @@ from validate.report.drawing import (
     LEAST_EXPONENT,
     MOST_EXPONENT,
     NothingToDraw,
+    columns_for,
     legend_below,
     new_canvas,
     plain_ticks,
@@ -49,7 +50,7 @@ def draw_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> Canvas:
     exponents, losses = context_map(exponents), context_map(losses)
     spectra = list(dict.fromkeys(losses["spectrum"]))
     colours = dict(zip(dict.fromkeys(losses["attention"]), cycle(COLOURS), strict=False))
-    across = min(len(spectra), 3)
+    across = columns_for(len(spectra))
     blocks = -(-len(spectra) // across)
     figure = new_canvas(0.3 + 2.7 * across, 0.4 + 4.4 * blocks)
     grid = figure.subplots(2 * blocks, across, squeeze=False)
@@ -74,7 +75,7 @@ def draw_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> Canvas:
         if place % across == 0:
             above.set_ylabel("exponent")
             below.set_ylabel("loss, deepest")
-    legend_below(figure, colours)
+    legend_below(figure, colours, hollow="not converged")
     return figure
 
 
@@ -121,7 +122,7 @@ def draw_regions(exponents: pd.DataFrame) -> Canvas:
     grids = [_cells(chosen[chosen["map"] == name], name) for name in maps]
     heights = [len(rows) for rows, _, _ in grids]
     widest = max(len(columns) for _, columns, _ in grids)
-    figure = new_canvas(2.3 + 1.05 * max(widest, 4), 0.9 + 0.42 * sum(heights) + 0.85 * len(maps))
+    figure = new_canvas(2.3 + 1.05 * max(widest, 4), 1.1 + 0.29 * sum(heights) + 0.75 * len(maps))
     panels = figure.subplots(len(maps), 1, squeeze=False, height_ratios=heights)[:, 0]
     image = None
     for axes, name, (rows, columns, cells) in zip(panels, maps, grids, strict=True):
@@ -129,7 +130,7 @@ def draw_regions(exponents: pd.DataFrame) -> Canvas:
         axes.set_title(f"{name}: exponent ± standard error", fontsize="medium", loc="left")
         axes.set_xlabel(MAPS[name][1])
     assert image is not None
-    bar = figure.colorbar(image, ax=panels.tolist(), location="bottom", shrink=0.6, aspect=40, extend="both")
+    bar = figure.colorbar(image, ax=panels.tolist(), location="bottom", shrink=0.6, aspect=40, pad=0.02, extend="both")
     bar.set_label("exponent (white: 1); hatched: not converged; grey: no power law through the three depths")
     bar.ax.xaxis.label.set_fontsize("small")
     return figure
@@ -172,14 +173,13 @@ def _heat(axes: Axes, rows: list[str], columns: list[str], cells: dict[tuple[int
             continue
         if not cell["converged"]:
             axes.add_patch(Rectangle(corner, 1, 1, lw=0, fill=False, hatch="////", ec="0.55"))
-        text = f"{cell['exponent']:.2f}\n± {cell['standard_error']:.2f}"
+        text = f"{cell['exponent']:.2f} ± {cell['standard_error']:.2f}"
         dark = abs(cell["exponent"] - 1) > 0.75 * COLOUR_REACH
         axes.text(
             *(column, row, text),
             ha="center",
             va="center",
             fontsize=7.5,
-            linespacing=0.95,
             color="white" if dark else "black",
             bbox=None if cell["converged"] else {"fc": image.cmap(image.norm(cell["exponent"])), "lw": 0, "pad": 1},
         )

@@ -31,6 +31,8 @@ def test_unconverged_runs_are_counted_and_named() -> None:
     assert reading("depth-laws")[0] == (
         "4 of 16 runs have not converged (hollow, in no settled fit): linear on s at L = 8; softmax on s at L = 8."
     )
+    two = pd.concat([report_tables()["depth_laws"], report_tables()["depth_laws"].assign(spectrum="t")])
+    assert "linear on each of 2 spectra (s and t) at L = 8; softmax on each" in reading("depth-laws", depth_laws=two)[0]
     table = report_tables()["depth_laws"]
     assert reading("depth-laws", depth_laws=table.assign(converged=True))[0] == "All 16 runs converged."
 
