@@ -13,10 +13,12 @@ from theory.checks import reject
 from theory.files import write_text
 from theory.results import Result, dump_json
 from validate.claims import Verdict, judge, register
+from validate.decisions import FEWEST_DEPTHS
 from validate.evidence import collect, published_table
 from validate.report.material import Material
 from validate.report.render import write_report
 from validate.report.results_page import check_results_path, write_results
+from validate.report.rivals import rival_table
 from validate.standing import Standing, hold_back, standings_of
 from validate.study import Study, load_preset, run_preset, stored_study
 
@@ -186,6 +188,9 @@ def _judge(
 ) -> tuple[Reproduction, Material]:
     """Turn the runs of a study into verdicts and a report."""
     evidence, fits, tables = collect(study, published)
+    ranked = rival_table(fits, FEWEST_DEPTHS)
+    if len(ranked):
+        tables["rivals"] = ranked
     standings = standings_of(study)
     claims = register()
     verdicts = [hold_back(*pair, standings) for pair in zip(claims, judge(evidence), strict=True)]

@@ -19,7 +19,10 @@ def register(app: typer.Typer) -> None:
 
     @app.command(help=EXAMPLE)
     def plot(
-        name: Annotated[str, typer.Argument(help="curves, depth-laws, exponents, linear-optimum, mode-maps, …")],
+        name: Annotated[
+            str,
+            typer.Argument(help="depth-laws, exponents, rivals, crossover, regions, curves, …; a wrong one lists all."),
+        ],
         report: Annotated[Path, typer.Option(help="Folder that `inverse-depth reproduce` wrote.")],
         out: Annotated[Path | None, typer.Option(help="FILE.png, .pdf or .svg (default: NAME.png).")] = None,
     ) -> None:
@@ -35,5 +38,8 @@ def register(app: typer.Typer) -> None:
             if not path.exists():
                 raise ValueError(f"report={str(report)!r}: must hold data/{table}.parquet, a table of {name!r}")
             frames.append(pd.read_parquet(path))
-        canvas = figure.draw(*frames)
+        try:
+            canvas = figure.draw(*frames)
+        except KeyError as error:
+            raise ValueError(f"report={str(report)!r}: a table of {name!r} must have a column {error}") from None
         typer.echo(str(save_figure(canvas.axes[0], out or Path(f"{name}.png"))))

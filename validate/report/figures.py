@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from theory.checks import choice
-from validate.report import depth_figures, layer_figures, layer_readings, learning_figures, readings, region_figures
+from validate.report import (
+    depth_figures,
+    layer_figures,
+    layer_readings,
+    learning_figures,
+    readings,
+    region_figures,
+    rivals,
+)
 from validate.report.drawing import Figure
 
 DEPTHS = ("depth-linear", "depth-softmax")
@@ -30,6 +38,16 @@ FIGURES = (
         DEPTHS,
         depth_figures.draw_exponents,
         readings.read_exponents,
+    ),
+    Figure(
+        "rivals",
+        "Which law describes the losses best",
+        "AICc of each law less that of the best, fitted to the same losses as above: 0 is the best, up to 2 as good, "
+        "from 10 on hopeless. Grey: no answer, or too few losses for its parameters.",
+        ("rivals",),
+        DEPTHS,
+        rivals.draw_rivals,
+        rivals.read_rivals,
     ),
     Figure(
         "crossover",

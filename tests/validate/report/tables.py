@@ -35,6 +35,7 @@ def report_tables() -> dict[str, pd.DataFrame]:
         ),
         "mode_maps": mode_maps(),
         "half_times": half_times(1, 0.5),
+        "rivals": rivals(),
         "focus": pd.DataFrame(
             {
                 "spectrum": "s",
@@ -72,6 +73,16 @@ def depth_laws() -> pd.DataFrame:
     fitted = pd.DataFrame({"depth": DEPTHS, "fitted": law, "low": 0.9 * law, "high": 1.1 * law})
     parts.append(fitted.assign(attention="softmax", spectrum="s", converged=True))
     return pd.concat(parts, ignore_index=True)
+
+
+def rivals() -> pd.DataFrame:
+    """Inverse depth is best for softmax on a, 12 behind on b; linear attention has one provisional fit."""
+    rows = [
+        *(("softmax", "a", True, law, behind) for law, behind in (("inverse-depth", 0.0), ("power", 1.5))),
+        *(("softmax", "b", True, law, behind) for law, behind in (("inverse-depth", 12.0), ("power", 0.0))),
+        *(("linear", "a", False, law, behind) for law, behind in (("inverse-depth", np.nan), ("power", 0.0))),
+    ]
+    return pd.DataFrame(rows, columns=["attention", "spectrum", "settled", "law", "behind"])
 
 
 def linear_optimum() -> pd.DataFrame:

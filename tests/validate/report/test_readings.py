@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import least_squares
 
+from tests.tolerances import SAME_OPTIMUM
 from tests.validate.report.tables import report_tables
+from validate.evidence import depth_law_fits
 from validate.report.figures import FIGURES, figure_named
 from validate.report.readings import listed, number, percent, span
 from validate.report.region_figures import deepest_triples
+from validate.report.rivals import rival_table
 
 
 def reading(name: str, **changed: pd.DataFrame) -> list[str]:
@@ -57,6 +61,39 @@ def test_intervals_that_contain_one_and_those_that_do_not() -> None:
     assert provisional.endswith("(hollow; no verdict rests on them): a: 2 [1.5, unbounded].")
     assert "contains 1 on a: 1 [0.9, 1.1]; it excludes 1 on b: 1.4 [1.1, 1.9]." in softmax
     assert open_end.endswith("c: 5 [4, unknown].")
+
+
+def test_the_best_law_and_how_far_inverse_depth_is_behind() -> None:
+    softmax, linear = reading("rivals")
+    assert softmax == (
+        "softmax attention, best law: inverse-depth (a), power (b). Inverse depth is within 2 of it on 1 of 2 "
+        "spectra and more than 10 behind on 1."
+    )
+    assert linear.startswith(
+        "linear attention, best law: power (a, provisional). Inverse depth is within 2 of it on 0 of 1"
+    )
+
+
+def test_rivals_are_ranked_on_the_losses_of_each_fit() -> None:
+    """AICc from the sum of squares of the log residuals of a law that holds up to drawn noise."""
+    depth = np.tile([1.0, 2, 3, 4, 6, 8], 2)
+    loss = (0.1 + 0.5 / depth) * np.exp(0.02 * np.random.default_rng(3).standard_normal(depth.size))
+    runs = {"experiment": "depth-softmax", "attention": "softmax", "spectrum": "s", "depth": depth, "final_loss": loss}
+    fits = depth_law_fits(pd.DataFrame({**runs, "standard_error": 0.02 * loss, "converged": True}))
+    table = rival_table(fits, 5).set_index("law")
+    assert table["settled"].all()
+    assert table["behind"].min() == 0
+    # The power law nests inverse depth; it costs one more parameter and gains little.
+    assert table.loc["inverse-depth", "behind"] < table.loc["discretisation", "behind"]
+    design = np.stack([np.ones_like(depth), 1 / depth**2], axis=1)
+    squares = [
+        least_squares(lambda p, x=x: np.log(np.maximum(p[0] + p[1] * x, 1e-12) / loss), [0.1, 0.5], xtol=1e-14).cost
+        for x in (1 / depth, design[:, 1])
+    ]
+    gap = depth.size * np.log(squares[1] / squares[0])
+    found = table.loc["discretisation", "behind"] - table.loc["inverse-depth", "behind"]
+    assert found == pytest.approx(gap, rel=SAME_OPTIMUM)
+    assert rival_table([{"fit": None, "attention": "a", "spectrum": "s", "depths": 0}], 5).empty
 
 
 def test_deviations_of_curves_and_optima() -> None:
