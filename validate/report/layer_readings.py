@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from validate.report.readings import listed, number, span
+from validate.report.readings import number, span
 from validate.report.region_figures import MAPS, POINT, context_map, deepest_triples
 
 if TYPE_CHECKING:
@@ -82,16 +82,21 @@ def read_focus_maps(table: pd.DataFrame) -> list[str]:
 
 
 def read_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> list[str]:
-    """Say how the exponent moves with P / D for each attention and spectrum."""
+    """Say the exponent at the ends of the range of P / D, how many agree with 1, and which attention ends lower."""
     chosen = deepest_triples(context_map(exponents))
     losses = context_map(losses)
+    ratios = losses["context"] / losses["dim"]
+    ends = sorted({float(ratios.min()), float(ratios.max())})
     sentences = []
     for attention, part in chosen.groupby("attention", sort=False):
         words = []
         for spectrum, line in part.groupby("spectrum", sort=False):
-            ordered = line.assign(ratio=line["context"] / line["dim"]).sort_values("ratio")
-            words.append(f"{spectrum}: {listed(_at_ratio(row) for _, row in ordered.iterrows())}")
-        sentences.append(f"{attention} attention, exponent ± standard error at each P / D. {'. '.join(words)}.")
+            found = [line[np.isclose(line["context"] / line["dim"], end)] for end in ends]
+            words.append(
+                f"{spectrum}: " + " and ".join(_exponent(rows.iloc[0]) if len(rows) else "no run" for rows in found)
+            )
+        where = " and ".join(f"{end:.3g}" for end in ends)
+        sentences.append(f"{attention} attention, exponent ± standard error at P / D = {where}. {'; '.join(words)}.")
     sentences += _agreement(chosen)
     largest = losses[losses["depth"] == losses.groupby(POINT, dropna=False)["depth"].transform("max")]
     means = largest.groupby(["attention", "spectrum", "context"], sort=False)["loss"].mean().unstack("attention")
@@ -102,9 +107,11 @@ def read_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _at_ratio(row: pd.Series) -> str:
-    value = "none" if np.isnan(row["exponent"]) else f"{row['exponent']:.2f} ± {row['standard_error']:.2f}"
-    return f"{value} at {row['ratio']:.3g}{'' if row['converged'] else ' (not converged)'}"
+def _exponent(row: pd.Series) -> str:
+    if np.isnan(row["exponent"]):
+        return "none"
+    value = f"{row['exponent']:.2f} ± {row['standard_error']:.2f}"
+    return value if row["converged"] else f"{value} (not converged)"
 
 
 def read_regions(exponents: pd.DataFrame) -> list[str]:
@@ -134,6 +141,6 @@ def _agreement(chosen: pd.DataFrame) -> list[str]:
         open_ = int((~part["converged"].astype(bool)).sum())
         none = int(part["exponent"].isna().sum())
         text += f"; {open_} of {len(part)} settings have not converged" if open_ else ""
-        text += f"; {none} have losses through which no power law runs" if none else ""
+        text += f"; through the losses of {none} no power law runs" if none else ""
         sentences.append(text + ".")
     return sentences

@@ -61,7 +61,8 @@ def left_out(runs: pd.DataFrame, names: Sequence[str]) -> str:
         alike.setdefault((*(str(part) for part in key[:-1]), depths), []).append(str(key[-1]))
     groups = []
     for (*first, depths), spectra in alike.items():
-        several = f"each of {len(spectra)} spectra ({listed(spectra)})" if len(spectra) > 1 else spectra[0]
+        several = spectra[0] if len(spectra) == 1 else f"each of {len(spectra)} spectra ({listed(spectra)})"
+        several = "every spectrum" if 1 < len(spectra) == runs["spectrum"].nunique() else several
         groups.append(
             f"{' '.join([*first, 'on'])} {several} at L = {depths}" if first else f"{several} at L = {depths}"
         )

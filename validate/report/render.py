@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent
 IMAGE_DPI = 144
+# Inches: shrunk to the width of a phone, the text of wider pictures could not be read.
+WIDE = 7.2
+# Height over width: from here on a picture has a printed page for itself.
+TALL = 1.1
 
 
 def write_report(folder: Path, material: Material) -> Path:
@@ -40,12 +44,19 @@ def write_report(folder: Path, material: Material) -> Path:
         write_frame(folder / "data" / f"{name}.parquet", table)
     for figure in content["figures"]:
         write_bytes(folder / "figures" / f"{figure['name']}.png", figure["image"])
+        figure["shape"] = _shape(figure["image"])
         figure["encoded"] = base64.b64encode(figure["image"]).decode("ascii")
     write_frame(folder / "runs.parquet", material.runs)
     write_text(folder / "claims.json", dump_json(claims_json(material), indent=2) + "\n")
     write_text(folder / "report.md", template("page.md.j2").render(content))
     write_text(folder / "report.json", dump_json(_json_twin(content), indent=2) + "\n")
     return write_text(folder / "report.html", template("page.html.j2", escape=True).render(content))
+
+
+def _shape(image: bytes) -> str:
+    """Return how the page lays a PNG out: wide ones scroll on a phone, tall ones may fill a printed page."""
+    width, height = (int.from_bytes(image[start : start + 4], "big") / IMAGE_DPI for start in (16, 20))
+    return " ".join(["wide"] * (width > WIDE) + ["tall"] * (height > TALL * width))
 
 
 def _json_twin(content: Mapping[str, Any]) -> dict[str, Any]:

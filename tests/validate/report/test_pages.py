@@ -13,10 +13,11 @@ import pytest
 
 from tests.validate.report.tables import report_tables
 from validate.claims import SUPPORTED, Verdict, register
-from validate.report.content import duration
+from validate.report.content import duration, image_bytes
+from validate.report.drawing import new_canvas
 from validate.report.figures import FIGURES
 from validate.report.material import Material
-from validate.report.render import cell, write_report
+from validate.report.render import IMAGE_DPI, _shape, cell, write_report
 from validate.report.results_page import PICTURES, write_results
 from validate.standing import Standing
 from validate.study import Experiment, Preset, Study
@@ -179,3 +180,10 @@ def test_durations() -> None:
     assert [duration(seconds) for seconds in (0.4, 59.4, 61, 3599.6, 7325)] == [
         *("0 s", "59 s", "1 min 1 s", "1 h 0 min", "2 h 2 min")
     ]
+
+
+def test_wide_pictures_scroll_and_tall_ones_fill_a_printed_page() -> None:
+    def png(width: float, height: float) -> bytes:
+        return image_bytes(new_canvas(width, height), IMAGE_DPI)
+
+    assert [_shape(png(*size)) for size in ((9, 4), (6, 4), (6, 8), (8, 9))] == ["wide", "", "tall", "wide tall"]

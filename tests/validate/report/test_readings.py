@@ -36,7 +36,9 @@ def test_unconverged_runs_are_counted_and_named() -> None:
         "4 of 16 runs have not converged (hollow, in no settled fit): linear on s at L = 8; softmax on s at L = 8."
     )
     two = pd.concat([report_tables()["depth_laws"], report_tables()["depth_laws"].assign(spectrum="t")])
-    assert "linear on each of 2 spectra (s and t) at L = 8; softmax on each" in reading("depth-laws", depth_laws=two)[0]
+    assert "linear on every spectrum at L = 8; softmax on every" in reading("depth-laws", depth_laws=two)[0]
+    three = pd.concat([two, report_tables()["depth_laws"].assign(spectrum="u", converged=True)])
+    assert "linear on each of 2 spectra (s and t) at L = 8" in reading("depth-laws", depth_laws=three)[0]
     table = report_tables()["depth_laws"]
     assert reading("depth-laws", depth_laws=table.assign(converged=True))[0] == "All 16 runs converged."
 
@@ -137,7 +139,10 @@ def test_layer_errors() -> None:
 def test_exponents_along_the_context() -> None:
     sentences = reading("crossover")
     # alpha = 0.5 + P / 28 with standard error 0.1: only P = 16 lies within two of 1, on both spectra.
-    assert sentences[0].count("1.07 ± 0.10 at 2, 1.64 ± 0.10 at 4 and 5.07 ± 0.10 at 16") == 2
+    assert sentences[0] == (
+        "linear attention, exponent ± standard error at P / D = 0.5 and 16. "
+        "isotropic: 0.64 ± 0.10 and 5.07 ± 0.10; ν = 1, β = 1: 0.64 ± 0.10 and 5.07 ± 0.10."
+    )
     assert "linear: 2 of 10 exponents of converged runs lie within 2 standard errors of 1." in sentences
     assert "softmax: 10 of 10 exponents of converged runs lie within 2 standard errors of 1." in sentences
     # At L = 8, alpha < 1 leaves linear above softmax at P = 4 and 8, on both spectra.
@@ -147,7 +152,7 @@ def test_exponents_along_the_context() -> None:
 def test_settings_without_a_power_law_are_counted() -> None:
     sentences = reading("regions")
     assert "Map over architecture: 6 settings, exponents 1." in sentences
-    assert sentences[-1].endswith("of 1; 2 have losses through which no power law runs.")
+    assert sentences[-1].endswith("of 1; through the losses of 2 no power law runs.")
 
 
 def test_the_deepest_converged_depths_are_chosen_whatever_their_exponent() -> None:
