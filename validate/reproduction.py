@@ -61,6 +61,49 @@ class Reproduction(Result):
         return "\n".join([*lines, f"report: {self.report}"])
 
 
+@dataclasses.dataclass(frozen=True)
+class Outlook(Result):
+    """What the main job would train.
+
+    Parameters
+    ----------
+    preset : str
+        Its name.
+    standings : tuple of Standing
+        How far each experiment has come.
+    to_run : int
+        Runs that would be trained; one that experiments share counts once.
+    """
+
+    preset: str
+    standings: tuple[Standing, ...]
+    to_run: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"{one.experiment}: {one.planned} planned, {one.finished} finished, {one.failed} failed, "
+            f"{one.waiting} to run"
+            for one in self.standings
+        ]
+        return "\n".join([*lines, f"would train {self.to_run} runs"])
+
+
+def preview(preset: str | Path, out: str | os.PathLike[str]) -> Outlook:
+    """Return what `reproduce` would train, writing nothing.
+
+    Raises
+    ------
+    ValueError
+        For an unknown preset, or a store of another format in ``out``.
+    OSError
+        If the preset cannot be read.
+    """
+    from sim.sweep import to_do
+
+    study = stored_study(load_preset(preset), Path(out) / "store")
+    return Outlook(study.preset.name, standings_of(study), len(to_do(study.known)))
+
+
 def reproduce(
     preset: str | Path,
     out: str | os.PathLike[str],

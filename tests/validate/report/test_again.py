@@ -11,8 +11,9 @@ import pytest
 from sim.runs import open_store
 from validate.claims import SUPPORTED, UNDECIDED, Verdict, register
 from validate.cli import main
-from validate.reproduction import Reproduction, report, reproduce
+from validate.reproduction import Reproduction, preview, report, reproduce
 from validate.standing import Standing, hold_back
+from validate.study import load_preset
 
 CURVES = """
 [[experiment]]
@@ -126,3 +127,22 @@ def test_a_claim_waits_for_its_own_experiments_only(failed: int) -> None:
     waiting = hold_back(claims["C4"], supported, [open_, done])
     assert (waiting.verdict, waiting.number) == (UNDECIDED, 0.1)
     assert waiting.reason == "depth-linear: 1 of 4 runs are missing. So far: fine"
+
+
+@pytest.mark.parametrize("preset", ["smoke", "laptop", "paper"])
+def test_a_dry_run_says_what_would_be_trained_and_writes_nothing(
+    preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "--preset", preset, "--out", str(tmp_path / "out"), "--dry-run", "--json"])
+    assert stop.value.code == 0
+    outlook = json.loads(capsys.readouterr().out)
+    digests = {plan.digest for experiment in load_preset(preset).experiments for plan in experiment.plans}
+    assert outlook["to_run"] == len(digests)
+    assert sum(standing["planned"] for standing in outlook["standings"]) >= len(digests)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_dry_run_counts_what_is_done(made: Reproduction) -> None:
+    outlook = preview(made.report.parent.parent / "curves.toml", made.report.parent)
+    assert str(outlook) == "linear-curves: 2 planned, 2 finished, 0 failed, 0 to run\nwould train 0 runs"
