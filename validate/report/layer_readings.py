@@ -32,11 +32,12 @@ def read_layer_errors(table: pd.DataFrame) -> list[str]:
 
 def read_layer_split(table: pd.DataFrame) -> list[str]:
     """Say how shared and specific error move with depth, and what they make of the loss at their own depth."""
-    means = table.groupby(["attention", "spectrum", "depth"])[["shared", "specific", "loss"]].mean()
+    split = table.dropna(subset=["shared", "specific"])  # a single layer shares with none
+    means = split.groupby(["attention", "spectrum", "depth"])[["shared", "specific", "loss"]].mean()
     sentences = []
-    for attention in dict.fromkeys(table["attention"]):
+    for attention, runs in split.groupby("attention", sort=False):
         words = []
-        for spectrum in dict.fromkeys(table.loc[table["attention"] == attention, "spectrum"]):
+        for spectrum in dict.fromkeys(runs["spectrum"]):
             rows = means.xs((attention, spectrum))
             first, last = rows.iloc[0], rows.iloc[-1]
             made = (last["shared"] + last["specific"] / rows.index[-1]) / last["loss"]
@@ -46,6 +47,10 @@ def read_layer_split(table: pd.DataFrame) -> list[str]:
                 f"{rows.index[-1]:g}, where shared + specific / L is {number(made)} times the loss"
             )
         sentences.append(f"{attention} attention, means over seeds. {'; '.join(words)}.")
+    negative = int((split["shared"] < 0).sum())
+    sentences.append(
+        f"The shared error is negative, layers cancelling each other's errors, at {negative} of {len(split)} points."
+    )
     return sentences
 
 

@@ -129,11 +129,22 @@ def test_layer_errors() -> None:
     assert near.startswith("1 of 3 predicted losses lie within 15 %")
     assert positive == "Those that are positive are 0.5 to 1.1 times the observed one."
     assert negative.startswith("1 is negative, which no loss can be")
-    linear, softmax = reading("layer-split")
+    linear, softmax, negative = reading("layer-split")
+    assert negative.endswith("at 8 of 16 points.")
     assert linear.count("shared + specific / L is 1 times the loss") == 2
     assert softmax.count("shared -0.05 to -0.05, specific 0.8 to 0.8 from L = 1 to 8") == 2
     # (-0.05 + 0.8 / 8) / (0.1 + 0.8 / 8)
     assert softmax.count("shared + specific / L is 0.25 times the loss") == 2
+
+
+def test_a_single_layer_has_no_split() -> None:
+    table = report_tables()["layer_split"]
+    table.loc[table["depth"] == 1, ["shared", "specific"]] = np.nan
+    linear, _, negative = reading("layer-split", layer_split=table)
+    assert linear.count("specific 0.8 to 0.8 from L = 2 to 8") == 2
+    assert negative.endswith("at 6 of 12 points.")
+    figure = figure_named("layer-split")
+    assert len(figure.draw(table).axes) == 2
 
 
 def test_exponents_along_the_context() -> None:
