@@ -28,6 +28,7 @@ __all__ = [
 MODELS = ("reduced", "decoupled", "transformer", "residual_mlp")
 ATTENTIONS = ("linear", "softmax", "relu", "exp", "polynomial", "cosine")
 STARTS = ("zero", "identity", "random")
+SHAPES = ("full", "identity")
 OPTIMIZERS = ("sgd", "adam", "lbfgs", "levenberg_marquardt")
 SECOND_ORDER = ("lbfgs", "levenberg_marquardt")
 SCHEDULES = ("constant", "linear", "cosine", "tail")
@@ -43,6 +44,8 @@ _READ_BY: dict[str, tuple[str, ...]] = {
     "gain_start": ("reduced",),
     "gamma_start": ("reduced",),
     "gamma_scale": ("reduced",),
+    "gamma_shape": ("reduced",),
+    "gain_rate": ("reduced",),
     "degree": ("reduced",),
     "width": ("decoupled", "transformer"),
     "heads": ("transformer",),
@@ -71,10 +74,16 @@ class ModelConfig(Section):
         Whether the gains b_l of a nonlinear reduced model are trained.
     gain_start : float
         b_l at the start. Zero together with Gamma = 0 would be a stationary point.
+    gain_rate : float
+        > 0; factor on the learning rate of the gains. Where the optimum has a small Gamma, gains have far to go.
     gamma_start : {"zero", "identity", "random"}
         Gamma_l at the start: 0, gamma_scale I, or gamma_scale N(0, 1/D) entries.
     gamma_scale : float
         See ``gamma_start``.
+    gamma_shape : {"full", "identity"}
+        A full D x D matrix, or gamma_l I with one number a layer. The optimum on rotated and isotropic data has that
+        form by symmetry, and training is spared the noise of D^2 - 1 idle directions. A ``random`` start is then
+        gamma_l ~ gamma_scale N(0, 1).
     degree : int
         Degree of the polynomial kernel.
     width : int
@@ -100,8 +109,10 @@ class ModelConfig(Section):
     tied: bool = False
     gain: str = "learned"
     gain_start: float = 1.0
+    gain_rate: float = 1.0
     gamma_start: str = "zero"
     gamma_scale: float = 1.0
+    gamma_shape: str = "full"
     degree: int = 3
     width: int = 64
     heads: int = 1
@@ -116,7 +127,9 @@ class ModelConfig(Section):
         self._set("depth", integer("model.depth", self.depth))
         choice("model.gain", self.gain, ("learned", "fixed"))
         self._set("gain_start", real("model.gain_start", self.gain_start))
+        self._set("gain_rate", real("model.gain_rate", self.gain_rate, above=0))
         choice("model.gamma_start", self.gamma_start, STARTS)
+        choice("model.gamma_shape", self.gamma_shape, SHAPES)
         self._set("gamma_scale", real("model.gamma_scale", self.gamma_scale))
         self._set("degree", integer("model.degree", self.degree))
         self._set("width", integer("model.width", self.width))
@@ -275,6 +288,13 @@ class RunConfig(Section):
         kernel = self.model.name == "reduced" and not self.is_reduced_linear
         if self.training.optimizer == "levenberg_marquardt" and not kernel:
             raise reject("training.optimizer", "levenberg_marquardt", "another but for a nonlinear reduced model")
+        if self.model.gamma_shape == "identity" and self.task is not None:
+            if self.task.setting == "fs":
+                raise reject(
+                    "model.gamma_shape", "identity", "full in the setting fs: no symmetry makes Gamma γ I there"
+                )
+            if self.training.optimizer == "levenberg_marquardt":
+                raise reject("model.gamma_shape", "identity", "full for levenberg_marquardt")
         if self.task is not None and self.task.context is None and not self.is_reduced_linear:
             raise reject("task.context", None, "a whole number >= 1: only the reduced linear model has no tokens")
 

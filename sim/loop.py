@@ -189,7 +189,8 @@ class TrainingLoop:
 
     def _plain_piece(self, piece: Any, gradient: bool) -> tuple[Tensor, Weights]:
         if gradient:
-            return self.model.loss_and_gradient(self.weights, piece)
+            losses, free = self.model.loss_and_gradient(self.weights, piece)
+            return losses, self.model.constrain(free)
         with torch.no_grad():
             return self.model.losses(self.weights, piece), {}
 

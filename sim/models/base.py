@@ -52,6 +52,10 @@ class Model(abc.ABC):
         gradients = torch.autograd.grad(losses.mean(1).sum(), list(leaves.values()))
         return losses.detach(), dict(zip(leaves, gradients, strict=True))
 
+    def constrain(self, gradient: Weights) -> Weights:
+        """Return the part of a gradient that leaves the weights in the form that the config asks for."""
+        return gradient
+
     def rate_scales(self) -> dict[str, float]:
         """Return the factor on the learning rate for each parameter that has one other than 1."""
         return {}

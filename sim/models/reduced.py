@@ -1,4 +1,4 @@
-"""The reduced model: labels travel through L layers, covariates stay; Gamma_l is a full D x D matrix."""
+"""The reduced model: labels travel through L layers, covariates stay; Gamma_l is D x D, or gamma_l I."""
 
 from __future__ import annotations
 
@@ -32,14 +32,26 @@ class _Reduced(Model):
         gamma = torch.zeros((source.runs, self.layers, dim, dim), device=self.device, dtype=self.dtype)
         if model.gamma_start == "identity":
             gamma += model.gamma_scale * torch.eye(dim, device=self.device, dtype=self.dtype)
-        elif model.gamma_start == "random":
+        elif model.gamma_start == "random" and model.gamma_shape == "full":
             gamma = source.normal(self.layers, dim, dim) * (model.gamma_scale / math.sqrt(dim))
+        elif model.gamma_start == "random":
+            eye = torch.eye(dim, device=self.device, dtype=self.dtype)
+            gamma = source.normal(self.layers)[..., None, None] * (model.gamma_scale * eye)
         return {"gamma": gamma}
+
+    def constrain(self, gradient: Weights) -> Weights:
+        """Return the gradient in the multiples of I only, where Gamma is one."""
+        if self.config.model.gamma_shape == "full" or "gamma" not in gradient:
+            return gradient
+        gamma = gradient["gamma"]
+        mean = gamma.diagonal(dim1=-2, dim2=-1).mean(-1)
+        eye = torch.eye(gamma.shape[-1], device=gamma.device, dtype=gamma.dtype)
+        return {**gradient, "gamma": mean[..., None, None] * eye}
 
     def rate_scales(self) -> dict[str, float]:
         """Return the depth transfer of the layers; tied layers move together and need none."""
         scale = 1.0 if self.config.model.tied else layer_rate_scale(self.config, 1.0)
-        return {"gamma": scale, "gain": scale}
+        return {"gamma": scale, "gain": scale * self.config.model.gain_rate}
 
     def _layer(self, stacked: Tensor, layer: int) -> Tensor:
         return stacked[:, 0 if self.config.model.tied else layer]
