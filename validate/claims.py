@@ -26,13 +26,16 @@ class Evidence:
     curves : frame
         One row a predicted curve: depth, rms, largest (relative deviations from training), standard_error.
     half_times : frame
-        One row a run and mode: attention, spectrum, depth, mode, eigenvalue, half_time (steps).
+        One row a run and mode: attention, spectrum, depth, seed, mode, eigenvalue, half_time and predicted (steps, NaN
+        for a mode never half learned, or without a prediction), steps (the run's).
     focus : frame
         One row a run and layer: attention, spectrum, depth, layer, context, participation, overlap.
     layers : frame
         One row a predicted depth: spectrum, depth, predicted, observed.
     published : frame
         One row a published quantity: name, value, and the bounds low and high that must hold ``expected``.
+    regions : frame
+        One row a place on a map: map, attention, spectrum, context, depth, exponent, standard_error, converged.
     """
 
     runs: pd.DataFrame
@@ -41,6 +44,7 @@ class Evidence:
     focus: pd.DataFrame
     layers: pd.DataFrame
     published: pd.DataFrame
+    regions: pd.DataFrame
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,27 +120,29 @@ def register() -> list[Claim]:
         ),
         Claim(
             "C1",
-            "Linear attention's depth law follows the spectrum: the tied optimum falls like L^-beta.",
+            "Linear attention's depth law follows the spectrum: tied layers fall like L^-beta, untied ones faster, to "
+            "the untied floor.",
             "arXiv 2510.01098",
-            "linear-optimum",
-            "Relative deviation of converged tied losses from the exact tied optimum, and that optimum's slope "
-            "in depth.",
-            "Supported if, on at least two power laws, every converged loss lies within 2 % or 4 standard errors "
-            "of the "
-            "optimum and the optimum's log-log slope over L = 32 … 256 at dim 10^5 is beta within 10 %; not "
-            "supported if "
-            "one lies beyond 5 % and 4 standard errors, or a slope is off by more than 20 %; undecided otherwise.",
+            "linear-optimum, linear-untied",
+            "Relative deviation of converged tied losses from the exact tied optimum and of converged untied losses "
+            "from the untied floor, and the optimum's slope in depth.",
+            "Supported if, on at least two power laws, every converged loss, tied and untied, lies within 2 % or 4 "
+            "standard errors of its optimum and the tied optimum's log-log slope over L = 32 … 256 at dim 10^5 is beta "
+            "within 10 %; not supported if one lies beyond 5 % and 4 standard errors, or a slope is off by more than "
+            "20 %; undecided otherwise.",
             decisions.linear_optimum,
         ),
         Claim(
             "C2",
-            "Linear attention learns strong covariance directions first.",
+            "Linear attention learns strong covariance directions first, when the tied gradient flow predicts.",
             "arXiv 2610.11063, 2510.01098",
-            "depth-linear",
-            "Rank correlation of a mode's half-learning time with its eigenvalue, the weakest over runs.",
-            "Supported if at most -0.9 on every structured spectrum; not supported if above -0.5 on any; "
-            "undecided between "
-            "or without modes that are half learned.",
+            "dynamics-linear",
+            "Rank correlation (Goodman and Kruskal's gamma) of a mode's half-learning time with its eigenvalue, the "
+            "weakest over runs (modes never half learned come last, tied), and the rms of log(measured / predicted half-time) over modes that are "
+            "half learned in both.",
+            "Supported if the correlation is at most -0.9 on every structured spectrum and the rms at most 0.2; not "
+            "supported if the correlation is above -0.5 on any or the rms above 0.5; undecided between, or without "
+            "modes that are half learned.",
             decisions.strong_first,
         ),
         Claim(
@@ -156,12 +162,12 @@ def register() -> list[Claim]:
             "C4",
             "Nonlinear attention learns strong and weak directions in parallel.",
             "arXiv 2610.11063",
-            "depth-linear, depth-softmax",
-            "Spread (largest over smallest half-time over modes) of nonlinear attention, as a power of linear "
-            "attention's.",
-            "Supported if log spread is at most half of linear attention's at every depth and structured "
-            "spectrum; not "
-            "supported if above 0.8 of it at any; undecided otherwise.",
+            "dynamics-linear, dynamics-softmax",
+            "Log spread of half-times (largest over smallest over modes) of nonlinear attention, over that of linear "
+            "attention at the same depth, spectrum and seed. A mode that linear attention never half learns counts "
+            "with the last step; one that only nonlinear attention never learns makes the ratio infinite; pairs in "
+            "which both leave modes unlearned are left out and counted.",
+            "Supported if at most 0.5 for every pair; not supported if above 0.8 for any; undecided otherwise.",
             decisions.parallel,
         ),
         Claim(
@@ -199,11 +205,25 @@ def register() -> list[Claim]:
             "Residual toy model: independent teacher layers give 1/L, identical ones a steeper law.",
             "arXiv 2602.05970",
             "residual",
-            "Exponents of loss against depth for teacher correlation 0 and 1.",
-            "Supported if the independent interval contains 1 and lies wholly below the identical one; not "
-            "supported if "
-            "the identical exponent is at most the independent one; undecided otherwise.",
+            "Exponents of loss against depth for teacher correlation 0 and 1, for each draw of the teacher.",
+            "Supported if, for every draw, the independent interval contains 1 and lies wholly below the identical "
+            "one; not supported if, for any, the identical exponent is at most the independent one; undecided "
+            "otherwise.",
             decisions.residual,
+        ),
+        Claim(
+            "C9",
+            "Softmax crosses over from linear attention's depth law at long contexts to inverse depth at short ones.",
+            "derivation h; arXiv 2610.11063",
+            "map-context",
+            "Plateau-free exponent over L = 1, 2, 4 of softmax and of linear attention, at the shortest and the "
+            "longest context.",
+            "On each spectrum: holds if, at the longest context, the two exponents agree within 0.25 or two standard "
+            "errors and, at the shortest, softmax's is within 0.25 or two standard errors of 1; fails if they differ "
+            "by more than 0.5 and two standard errors at the longest, or softmax's differs from 1 by as much at the "
+            "shortest. Supported if it holds on all, not supported if it fails on any, undecided otherwise. Exponents "
+            "of unconverged runs decide nothing.",
+            decisions.crossover,
         ),
     ]
 

@@ -10,14 +10,15 @@ import numpy as np
 from theory.checks import reject
 from validate.claims import Evidence
 from validate.decisions import FEWEST_DEPTHS
-from validate.study import Study, compare_with_theory, spectrum_label
+from validate.probing import probe_tables
+from validate.regions import region_exponents, region_table
+from validate.study import Study, compare_with_theory
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # Points of a drawn curve or law: enough to look smooth.
 DRAWN_POINTS = 200
-PROBE_CONTEXTS = 64
 DEPTH_EXPERIMENTS = ("depth-linear", "depth-softmax")
 # What C7 asks of the published training curves, on every step of the range.
 PUBLISHED_STEPS = (1, 2990)
@@ -31,7 +32,8 @@ LARGEST_CHINCHILLA_LOSS = 2.998680336233436
 # What decisions and figures read of a run.
 RUN_COLUMNS = (
     *("experiment", "digest", "model", "attention", "depth", "tied", "spectrum", "capacity", "source", "dim"),
-    *("context", "correlation", "seed", "final_loss", "standard_error", "converged", "tied_optimum", "untied_floor"),
+    *("context", "label_noise", "gain", "correlation", "teacher_seed", "seed"),
+    *("final_loss", "standard_error", "converged", "tied_optimum", "untied_floor"),
 )
 
 Tables = dict[str, "pd.DataFrame"]
@@ -51,90 +53,29 @@ def collect(study: Study, published: pd.DataFrame | None = None) -> tuple[Eviden
 
     runs = _with_optima(study.to_frame())
     summary, points = _curves(study)
-    half_times, focus, layers, mode_maps = probe_tables(study)
+    probed = probe_tables(study)
+    regions = region_table(runs)
+    exponents = region_exponents(regions)
     fits = depth_law_fits(runs)
     evidence = Evidence(
         runs=runs,
         curves=summary,
-        half_times=half_times,
-        focus=focus,
-        layers=layers,
+        half_times=probed["half_times"],
+        focus=probed["focus"],
+        layers=probed["layers"],
         published=pd.DataFrame() if published is None else published,
+        regions=exponents,
     )
     tables = {
         "curves": points,
         "depth_laws": _depth_laws(runs, fits),
         "exponents": _exponents(fits),
-        "mode_maps": mode_maps,
         "linear_optimum": _linear_optimum(runs),
-        "half_times": half_times,
-        "layers": layers,
-        "focus": focus,
+        "regions": regions,
+        "region_exponents": exponents,
+        **probed,
     }
     return evidence, fits, {name: table for name, table in tables.items() if len(table)}
-
-
-def probe_tables(study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return half-learning times, focus, losses predicted from layer errors, and mode errors over training.
-
-    The layer-error matrix C of a run of depth L >= 2 predicts the loss of the next deeper run on the same spectrum,
-    shared + specific / L': a prediction for a model trained at another depth. Only converged runs take part.
-    """
-    import pandas as pd
-
-    from sim import ProbeSettings, probe_run, probe_training
-
-    half_times: list[dict[str, Any]] = []
-    focus: list[dict[str, Any]] = []
-    layers: list[dict[str, Any]] = []
-    maps: dict[tuple[str, str], pd.DataFrame] = {}
-    settings = ProbeSettings(contexts=PROBE_CONTEXTS)
-    for experiment in DEPTH_EXPERIMENTS:
-        # (spectrum, seed) -> the last shallower run's depth, shared and specific error
-        shallower: dict[tuple[str, int], tuple[int, float, float]] = {}
-        for run in sorted(study.runs(experiment), key=lambda run: run.config.model.depth):
-            config = run.config
-            label = {
-                "attention": config.model.attention,
-                "spectrum": spectrum_label(config),
-                "depth": config.model.depth,
-                "seed": config.training.seed,
-            }
-            history = probe_training(run, settings) if run.snapshots else None
-            if history is not None:
-                errors = history.to_frame()
-                errors["share"] = errors["error"] / errors.groupby("mode")["error"].transform("first")
-                # Depths come in order: the deepest model's map is kept.
-                key = (str(label["attention"]), str(label["spectrum"]))
-                maps[key] = errors[["step", "mode", "share"]].assign(attention=key[0], spectrum=key[1])
-                modes = zip(history.probes[0].eigenvalues, history.half_time, strict=True)
-                for mode, (eigenvalue, time) in enumerate(modes, start=1):
-                    steps = time / config.training.learning_rate
-                    half_times.append({**label, "mode": mode, "eigenvalue": eigenvalue, "half_time": steps})
-            if experiment != "depth-softmax" or not run.converged:
-                continue
-            # The last snapshot holds the final weights.
-            final = probe_run(run, settings) if history is None else history.probes[-1]
-            others = _mean_overlap(final.overlap)
-            for layer, participation in enumerate(final.participation.mean(axis=1), start=1):
-                row = {"layer": layer, "context": config.task.context if config.task else None, "overlap": others}
-                focus.append({**label, **row, "participation": float(participation)})
-            student = (str(label["spectrum"]), config.training.seed)
-            if student in shallower:
-                depth, shared, specific = shallower[student]
-                predicted = shared + specific / config.model.depth
-                layers.append({**label, "from_depth": depth, "predicted": predicted, "observed": run.final_loss})
-            if config.model.depth >= 2:
-                shallower[student] = (config.model.depth, final.shared, final.specific)
-    mode_maps = pd.concat(list(maps.values()), ignore_index=True) if maps else pd.DataFrame()
-    return pd.DataFrame(half_times), pd.DataFrame(focus), pd.DataFrame(layers), mode_maps
-
-
-def _mean_overlap(overlap: np.ndarray) -> float:
-    """Return the mean overlap of different layers, NaN with a single one."""
-    depth = len(overlap)
-    pairs = overlap[~np.eye(depth, dtype=bool)]
-    return float(pairs.mean()) if pairs.size else float("nan")
 
 
 def _with_optima(runs: pd.DataFrame) -> pd.DataFrame:
@@ -265,9 +206,19 @@ def _depth_laws(runs: pd.DataFrame, rows: list[dict[str, Any]]) -> pd.DataFrame:
 def _linear_optimum(runs: pd.DataFrame) -> pd.DataFrame:
     if runs.empty:
         return runs
-    chosen = runs[runs["experiment"] == "linear-optimum"]
+    chosen = runs[runs["experiment"].isin(["linear-optimum", "linear-untied"])]
     columns = {"final_loss": "loss", "tied_optimum": "optimum", "untied_floor": "floor"}
-    kept = ["spectrum", "source", "depth", "final_loss", "standard_error", "converged", "tied_optimum", "untied_floor"]
+    kept = [
+        "spectrum",
+        "source",
+        "tied",
+        "depth",
+        "final_loss",
+        "standard_error",
+        "converged",
+        "tied_optimum",
+        "untied_floor",
+    ]
     return chosen[kept].rename(columns=columns).reset_index(drop=True)
 
 

@@ -148,10 +148,11 @@ def run_row(run: Run) -> dict[str, Any]:
     config = run.config
     row: dict[str, Any] = {
         "digest": config.digest,
-        "model": config.model.name,
+        "model": config.model.name + (" + MLP" if config.model.mlp else ""),
         "attention": config.model.attention,
         "depth": config.model.depth,
         "tied": config.model.tied,
+        "gain": config.model.gain_start if config.model.gain == "fixed" else None,
     }
     if config.task is not None:
         spectrum = config.task.spectrum
@@ -168,6 +169,7 @@ def run_row(run: Run) -> dict[str, Any]:
         row |= {
             "spectrum": f"teacher ρ = {config.teacher.correlation:g}, {config.teacher.loss}",
             "correlation": config.teacher.correlation,
+            "teacher_seed": config.teacher.seed,
         }
     return row | {
         "optimizer": config.training.optimizer,

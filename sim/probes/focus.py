@@ -94,6 +94,19 @@ def relevant_mass(shares: Tensor, relevant: Tensor, count: int) -> Tensor:
     return shares.gather(-1, top.expand(*shares.shape[:-1], count)).sum(-1)
 
 
+def by_relevance(shares: Tensor, relevant: Tensor) -> Tensor:
+    """Return attention's shares in the order of relevance, the most relevant token first, shape (..., P).
+
+    Parameters
+    ----------
+    shares : Tensor (..., P)
+        From :func:`focus`.
+    relevant : Tensor (..., P)
+        From :func:`relevance`; broadcast against ``shares``.
+    """
+    return shares.gather(-1, relevant.argsort(-1, descending=True).expand(shares.shape))
+
+
 def overlap(shares: Tensor) -> Tensor:
     """Return how far layers look at the same tokens: sum_nu sqrt(p_l p_m), shape (..., L, L).
 

@@ -103,6 +103,8 @@ class Probes(Result):
         Focus of each layer and head (:mod:`sim.probes.focus`).
     relevant : int
         k of ``relevant_mass``.
+    ranked_focus : array (L, P)
+        Share of a layer's attention on the most relevant token, the next, …; heads averaged.
     overlap : array (L, L)
         Whether layers look at the same tokens; heads averaged.
     rotation : array (L,)
@@ -127,6 +129,7 @@ class Probes(Result):
     participation: FloatArray
     relevant_mass: FloatArray
     relevant: int
+    ranked_focus: FloatArray
     overlap: FloatArray
     rotation: FloatArray
     update_correlation: FloatArray
@@ -344,6 +347,7 @@ def _probe(config: RunConfig, weights: Weights, settings: ProbeSettings, step: i
         participation=mean.get("participation", np.zeros((0, 0))),
         relevant_mass=mean.get("relevant_mass", np.zeros((0, 0))),
         relevant=count if "entropy" in mean else 0,
+        ranked_focus=mean.get("ranked_focus", np.zeros((0, 0))),
         overlap=mean.get("overlap", np.zeros((0, 0))),
         rotation=mean["rotation"],
         update_correlation=mean["update_correlation"],
@@ -380,6 +384,7 @@ def _measure(model: Model, weights: Weights, source: Source, contexts: int, coun
         "entropy": focus.entropy(shares).nanmean(-1).nanmean(0),
         "participation": focus.participation(shares).nanmean(-1).nanmean(0),
         "relevant_mass": focus.relevant_mass(shares, relevant[:, None, None], count).nanmean(-1).nanmean(0),
+        "ranked_focus": focus.by_relevance(of_layer, relevant[:, :, None]).nanmean(1).nanmean(0),
         "overlap": focus.overlap(of_layer).nanmean(1).nanmean(0),
     }
 

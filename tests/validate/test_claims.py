@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from theory import Spectrum, Task, tied_optimum
+from tests.tolerances import ROUNDOFF
+from theory import Spectrum, Task, tied_optimum, untied_floor
 from validate import FitError
 from validate.claims import NOT_SUPPORTED, SUPPORTED, UNDECIDED, VERDICTS, Evidence, Verdict, judge, register
 
 EMPTY = pd.DataFrame()
-NOTHING = Evidence(EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
+NOTHING = Evidence(*[EMPTY for _ in dataclasses.fields(Evidence)])
 DEPTHS = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])
 
 
@@ -57,6 +58,8 @@ def half_times(linear_power: float, softmax_power: float) -> pd.DataFrame:
             "mode": k,
             "eigenvalue": x,
             "half_time": 100 * x**-power,
+            "predicted": 100 * x**-1.0 if a == "linear" else np.nan,
+            "steps": 10_000,
         }
         for a, power in (("linear", linear_power), ("softmax", softmax_power))
         for k, x in enumerate(eigenvalue)
@@ -84,28 +87,40 @@ def test_curves(rms: float, expected: str) -> None:
     assert (found.verdict, found.number) == (expected, rms)
 
 
-@pytest.mark.parametrize(
-    ("factor", "expected"), [(1.0, SUPPORTED), (1.03, UNDECIDED), (1.2, NOT_SUPPORTED), (0.8, NOT_SUPPORTED)]
-)
-def test_linear_optimum(factor: float, expected: str) -> None:
+def optimum_runs(tied_factor: float, untied_factor: float) -> pd.DataFrame:
     rows = []
     for source in (0.5, 1.0):
+        task = Task(Spectrum.power_law(16, 1.5, source))
         for depth in (1, 2, 4):
-            optimum = tied_optimum(Task(Spectrum.power_law(16, 1.5, source)), depth).loss
-            rows.append(
-                {
-                    "experiment": "linear-optimum",
-                    "spectrum": f"beta {source}",
-                    "source": source,
-                    "capacity": 1.5,
-                    "depth": depth,
-                    "final_loss": optimum * (factor if depth == 2 else 1.0),
-                    "tied_optimum": optimum,
-                    "standard_error": 1e-3 * optimum,
-                    "converged": True,
-                }
-            )
-    assert verdict("C1", runs=pd.DataFrame(rows)).verdict == expected
+            tied, untied = tied_optimum(task, depth).loss, untied_floor(task, depth).loss
+            shared = {"source": source, "capacity": 1.5, "depth": depth, "converged": True}
+            shared |= {"spectrum": f"beta {source}", "tied_optimum": tied, "untied_floor": untied}
+            for experiment, loss, factor in (
+                ("linear-optimum", tied, tied_factor),
+                ("linear-untied", untied, untied_factor),
+            ):
+                final = loss * (factor if depth == 2 else 1.0)
+                rows.append({**shared, "experiment": experiment, "final_loss": final, "standard_error": 1e-3 * loss})
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("tied", "untied", "expected"),
+    [
+        (1.0, 1.0, SUPPORTED),
+        (1.03, 1.0, UNDECIDED),
+        (1.2, 1.0, NOT_SUPPORTED),
+        (0.8, 1.0, NOT_SUPPORTED),
+        (1.0, 1.2, NOT_SUPPORTED),
+    ],
+)
+def test_linear_optimum(tied: float, untied: float, expected: str) -> None:
+    assert verdict("C1", runs=optimum_runs(tied, untied)).verdict == expected
+
+
+def test_linear_optimum_needs_tied_and_untied_runs() -> None:
+    runs = optimum_runs(1.0, 1.0)
+    assert verdict("C1", runs=runs[runs["experiment"] == "linear-optimum"]).verdict == UNDECIDED
 
 
 def test_strong_first_and_parallel() -> None:
@@ -114,6 +129,37 @@ def test_strong_first_and_parallel() -> None:
     assert verdict("C4", half_times=half_times(1, 0.1)).verdict == SUPPORTED
     assert verdict("C4", half_times=half_times(1, 0.6)).verdict == UNDECIDED
     assert verdict("C4", half_times=half_times(1, 1)).verdict == NOT_SUPPORTED
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.1, SUPPORTED), (1.4, UNDECIDED), (2.0, NOT_SUPPORTED)])
+def test_the_right_order_at_the_wrong_times_is_no_prediction(factor: float, expected: str) -> None:
+    table = half_times(1, 0)
+    table["half_time"] *= factor
+    found = verdict("C2", half_times=table)
+    assert found.verdict == expected
+    assert found.details["rms_log"] == pytest.approx(np.log(factor), rel=ROUNDOFF)
+
+
+def test_modes_never_half_learned_come_last() -> None:
+    table = half_times(1, 0)
+    weak = (table["attention"] == "linear") & (table["eigenvalue"] < 0.5)
+    assert verdict("C2", half_times=table.assign(half_time=table["half_time"].mask(weak))).verdict == SUPPORTED
+    strong = (table["attention"] == "linear") & (table["eigenvalue"] > 0.3)
+    assert verdict("C2", half_times=table.assign(half_time=table["half_time"].mask(strong))).verdict == NOT_SUPPORTED
+
+
+def test_modes_that_only_one_attention_learns_count_in_the_spread() -> None:
+    table = half_times(1, 0.1)
+    weakest = table["eigenvalue"] < 0.2
+    linear, softmax = table["attention"] == "linear", table["attention"] == "softmax"
+    only_softmax = table.assign(half_time=table["half_time"].mask(weakest & linear))
+    found = verdict("C4", half_times=only_softmax)
+    assert found.verdict == SUPPORTED
+    assert found.number == pytest.approx(0.1 * np.log(10) / np.log(10_000 / 100), rel=ROUNDOFF)
+    only_linear = table.assign(half_time=table["half_time"].mask(weakest & softmax))
+    assert verdict("C4", half_times=only_linear).verdict == NOT_SUPPORTED
+    neither = verdict("C4", half_times=table.assign(half_time=table["half_time"].mask(weakest)))
+    assert neither.verdict == UNDECIDED
 
 
 def test_modes_never_half_learned_decide_nothing() -> None:
@@ -170,7 +216,7 @@ def test_published(expected_value: float, expected: str) -> None:
 )
 def test_residual(independent: float, identical: float, expected: str) -> None:
     tables = [
-        depth_runs({f"rho {rho}": 0.02 + 0.5 * DEPTHS**-power}, "residual", correlation=rho)
+        depth_runs({f"rho {rho}": 0.02 + 0.5 * DEPTHS**-power}, "residual", correlation=rho, teacher_seed=0)
         for rho, power in ((0.0, independent), (1.0, identical))
     ]
     found = verdict("C8", runs=pd.concat(tables, ignore_index=True))
@@ -178,6 +224,47 @@ def test_residual(independent: float, identical: float, expected: str) -> None:
         assert found.verdict != SUPPORTED
     else:
         assert found.verdict == expected, found.reason
+
+
+def test_one_teacher_that_fails_is_enough() -> None:
+    """Pooled over teachers, 2 and 1 against 1.5 and 1.5 would look like no difference; each draw is judged alone."""
+    tables = [
+        depth_runs({f"rho {rho}": 0.02 + 0.5 * DEPTHS**-power}, "residual", correlation=rho, teacher_seed=teacher)
+        for teacher, powers in ((0, (1.0, 2.0)), (1, (2.0, 1.0)))
+        for rho, power in zip((0.0, 1.0), powers, strict=True)
+    ]
+    found = verdict("C8", runs=pd.concat(tables, ignore_index=True))
+    assert found.verdict == NOT_SUPPORTED
+    assert [found.details[f"teacher {teacher}"]["state"] for teacher in (0, 1)] == ["holds", "fails"]
+
+
+def context_map(short: tuple[float, float], long: tuple[float, float], converged: bool = True) -> pd.DataFrame:
+    """Exponents (linear, softmax) at P = 4 and at P = 64, with a standard error of 0.05."""
+    rows = [
+        {"context": context, "attention": attention, "exponent": exponent}
+        for context, exponents in ((4, short), (64, long))
+        for attention, exponent in zip(("linear", "softmax"), exponents, strict=True)
+    ]
+    constant = {"map": "context", "spectrum": "s", "depth": 1, "standard_error": 0.05, "converged": converged}
+    return pd.DataFrame([{**constant, **row} for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("short", "long", "expected"),
+    [
+        ((0.5, 1.1), (1.9, 1.8), SUPPORTED),
+        ((0.5, 1.4), (1.9, 1.8), UNDECIDED),
+        ((0.5, 1.8), (1.9, 1.8), NOT_SUPPORTED),
+        ((0.5, 1.1), (1.9, 1.0), NOT_SUPPORTED),
+        ((0.5, np.nan), (1.9, 1.8), UNDECIDED),
+    ],
+)
+def test_crossover(short: tuple[float, float], long: tuple[float, float], expected: str) -> None:
+    assert verdict("C9", regions=context_map(short, long)).verdict == expected
+
+
+def test_unconverged_exponents_decide_no_crossover() -> None:
+    assert verdict("C9", regions=context_map((0.5, 1.1), (1.9, 1.0), converged=False)).verdict == UNDECIDED
 
 
 def test_evidence_without_an_answer_leaves_the_claims_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +278,7 @@ def test_evidence_without_an_answer_leaves_the_claims_open(monkeypatch: pytest.M
 
         patch.setattr("validate.fit.fit_depth_law", fail)
         softmax = verdict("C3", runs=depth_runs({"s": 0.1 + 1 / DEPTHS, "t": 0.2 + 1 / DEPTHS}))
-        both = [depth_runs({f"rho {rho}": 0.1 + 1 / DEPTHS}, "residual", correlation=rho) for rho in (0.0, 1.0)]
+        both = [depth_runs({f"rho {rho}": 0.1 + 1 / DEPTHS}, "residual", correlation=rho, teacher_seed=0) for rho in (0.0, 1.0)]
         residual = verdict("C8", runs=pd.concat(both))
     for found in (softmax, residual):
         assert (found.verdict, found.number) == (UNDECIDED, None)

@@ -164,6 +164,7 @@ def test_focus_of_even_sharp_and_signed_attention():
     close(focus.participation(sharp), 1)
     close(focus.relevant_mass(sharp, relevant, 4), 0)
     close(focus.relevant_mass(sharp, relevant, 5), 1)
+    close(focus.by_relevance(sharp, relevant), torch.eye(tokens)[tokens - 1 - 3])
     signed = torch.tensor([[3.0, -1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
     close(focus.focus(signed)[0], [0.75, 0.25, 0])
     assert focus.focus(signed)[1].isnan().all()
