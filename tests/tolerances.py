@@ -12,6 +12,10 @@ ROUNDOFF_LONG = 1e-9
 ROUNDOFF_FLOAT32 = 2e-5
 # A solver asked for this relative error; tests allow it a factor of ten.
 SOLVER = 1e-9
+# A central difference of step 1e-5: curvature and rounding leave 1e-10 of a slope of order one.
+CENTRAL_DIFFERENCE = 1e-7
+# Adam's first step is the rate up to epsilon = 1e-8 over the gradient.
+FIRST_ADAM_STEP = 1e-5
 # Exponents that the published cases state to three decimals, recomputed with their own grids.
 PUBLISHED_EXPONENT = 0.002
 # Standard errors that a Monte Carlo mean may be off: two-sided p = 6e-5 for each check.

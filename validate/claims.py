@@ -138,8 +138,8 @@ def register() -> list[Claim]:
             "arXiv 2610.11063, 2510.01098",
             "dynamics-linear",
             "Rank correlation (Goodman and Kruskal's gamma) of a mode's half-learning time with its eigenvalue, the "
-            "weakest over runs (modes never half learned come last, tied), and the rms of log(measured / predicted half-time) over modes that are "
-            "half learned in both.",
+            "weakest over runs (modes never half learned come last, tied), and the rms of log(measured / predicted "
+            "half-time) over modes that are half learned in both.",
             "Supported if the correlation is at most -0.9 on every structured spectrum and the rms at most 0.2; not "
             "supported if the correlation is above -0.5 on any or the rms above 0.5; undecided between, or without "
             "modes that are half learned.",

@@ -9,7 +9,9 @@ from sim.models.label_pass import LabelPass
 from sim.models.reduced import ReducedKernel
 from sim.randomness import Source
 from sim.tasks import Moments
-from tests.tolerances import ROUNDOFF, sampling
+from sim.training import train
+from tests.tolerances import CENTRAL_DIFFERENCE, FIRST_ADAM_STEP, ROUNDOFF, sampling
+from theory import tied_optimum
 
 CPU = torch.device("cpu")
 SPECTRUM = SpectrumConfig("power_law", dim=4, capacity=1.0, source=0.8)
@@ -128,3 +130,56 @@ def test_starts_and_gains_are_what_the_config_says():
     _, weights, _ = setup("linear", depth=200, gamma_scale=3.0)
     spread = weights["gamma"].std() * 4**0.5
     assert spread.item() == pytest.approx(3.0, abs=sampling(3.0 / (2 * weights["gamma"].numel()) ** 0.5))
+
+
+@pytest.mark.parametrize(("attention", "start"), [("linear", "random"), ("softmax", "zero"), ("relu", "random")])
+def test_a_multiple_of_the_identity_stays_one_and_moves_by_the_derivative_in_it(attention, start):
+    """d loss / d gamma is the trace of the gradient: against a central difference of the loss in gamma_1."""
+    built, weights, source = setup(attention, seeds=(3,), gamma_shape="identity", gamma_start=start)
+    eye = torch.eye(4, dtype=torch.float64)
+    assert torch.equal(weights["gamma"][0, 1], weights["gamma"][0, 1, 0, 0] * eye)
+    batch = built.draw(source, 50)
+    _, gradient = built.loss_and_gradient(weights, batch)
+    along = built.constrain(gradient)
+    assert torch.equal(along["gamma"][0], along["gamma"][0, :, :1, :1] * eye)
+    step = 1e-5
+    ends = []
+    for sign in (1, -1):
+        moved = {**weights, "gamma": weights["gamma"].clone()}
+        moved["gamma"][0, 0] += sign * step * eye
+        ends.append(float(built.losses(moved, batch).mean()))
+    assert 4 * float(along["gamma"][0, 0, 0, 0]) == pytest.approx(
+        (ends[0] - ends[1]) / (2 * step), rel=CENTRAL_DIFFERENCE
+    )
+    if attention != "linear":
+        assert torch.equal(along["gain"], gradient["gain"])
+
+
+def test_training_keeps_the_identity_shape_and_the_gains_go_their_own_pace():
+    config = RunConfig(
+        task=TaskConfig(spectrum=SPECTRUM, context=5),
+        model=ModelConfig(attention="softmax", depth=2, gamma_shape="identity", gain_rate=20.0),
+        training=TrainingConfig(optimizer="adam", learning_rate=1e-3, batch=8, steps=1, dtype="float64"),
+    )
+    run = train(config)
+    gamma = run.weights["gamma"]
+    np.testing.assert_array_equal(gamma, gamma[:, :1, :1] * np.eye(4))
+    # Adam's first step is the learning rate, whatever the gradient's size.
+    np.testing.assert_allclose(np.abs(gamma[:, 0, 0]), 1e-3, rtol=FIRST_ADAM_STEP)
+    np.testing.assert_allclose(np.abs(run.weights["gain"] - 1), 0.02, rtol=FIRST_ADAM_STEP)
+
+
+def test_full_matrices_find_no_better_tied_optimum_than_multiples_of_the_identity():
+    """On rotated data the optimum is a multiple of I: against the exact tied optimum at infinite context."""
+    spectrum = SpectrumConfig("power_law", dim=4, capacity=1.0, source=0.8)
+    losses = {}
+    for shape in ("full", "identity"):
+        config = RunConfig(
+            task=TaskConfig(spectrum=spectrum, context=None),
+            model=ModelConfig(depth=2, tied=True, gamma_shape=shape),
+            training=TrainingConfig(learning_rate=0.05, batch=64, steps=400, schedule="tail", eval_contexts=20_000),
+        )
+        losses[shape] = train(config)
+    best = tied_optimum(TaskConfig(spectrum=spectrum, context=None).build(), 2).loss
+    for run in losses.values():
+        assert abs(run.final_loss - best) < sampling(run.standard_error)

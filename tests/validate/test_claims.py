@@ -278,7 +278,10 @@ def test_evidence_without_an_answer_leaves_the_claims_open(monkeypatch: pytest.M
 
         patch.setattr("validate.fit.fit_depth_law", fail)
         softmax = verdict("C3", runs=depth_runs({"s": 0.1 + 1 / DEPTHS, "t": 0.2 + 1 / DEPTHS}))
-        both = [depth_runs({f"rho {rho}": 0.1 + 1 / DEPTHS}, "residual", correlation=rho, teacher_seed=0) for rho in (0.0, 1.0)]
+        both = [
+            depth_runs({f"rho {rho}": 0.1 + 1 / DEPTHS}, "residual", correlation=rho, teacher_seed=0)
+            for rho in (0.0, 1.0)
+        ]
         residual = verdict("C8", runs=pd.concat(both))
     for found in (softmax, residual):
         assert (found.verdict, found.number) == (UNDECIDED, None)

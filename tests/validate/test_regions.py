@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tolerances import ITERATED, SAMPLING_Z
+from tests.tolerances import ROUNDOFF, SAMPLING_Z
 from validate.regions import plateau_free_exponent, region_exponents, region_table
 
 ALPHA = st.floats(0.2, 3.0)
@@ -20,7 +20,7 @@ def test_a_power_law_gives_its_exponent_whatever_the_plateau(
 ) -> None:
     loss = plateau + coefficient * np.array([1.0, ratio, ratio**2]) ** -alpha
     found, error = plateau_free_exponent(loss, np.zeros(3), ratio=ratio)
-    assert found == pytest.approx(alpha, rel=ITERATED, abs=ITERATED)
+    assert found == pytest.approx(alpha, rel=ROUNDOFF, abs=ROUNDOFF)
     assert error == 0
 
 
@@ -29,7 +29,7 @@ def test_an_exponential_law_has_an_exponent_that_grows_with_depth() -> None:
     loss = 0.1 + np.exp(-depths / 3)
     early, _ = plateau_free_exponent(loss[:3], np.zeros(3))
     late, _ = plateau_free_exponent(loss[1:], np.zeros(3))
-    assert early == pytest.approx(np.log2((loss[0] - loss[1]) / (loss[1] - loss[2])), rel=ITERATED)
+    assert early == pytest.approx(np.log2((loss[0] - loss[1]) / (loss[1] - loss[2])), rel=ROUNDOFF)
     assert late > early + 0.5
 
 
@@ -91,12 +91,12 @@ def test_seeds_are_averaged_and_their_scatter_is_the_error() -> None:
     table = region_table(runs())
     assert table["depth"].tolist() == [1, 2, 4]
     assert table["seeds"].tolist() == [2, 2, 2]
-    assert table["loss"].to_numpy() == pytest.approx(0.1 + 0.4 / np.array([1, 2, 4]), rel=ITERATED)
+    assert table["loss"].to_numpy() == pytest.approx(0.1 + 0.4 / np.array([1, 2, 4]), rel=ROUNDOFF)
     # Two values d apart: standard deviation d / sqrt(2), of their mean d / 2.
-    assert table["standard_error"].to_numpy() == pytest.approx(0.01 / np.array([1, 2, 4]), rel=ITERATED)
+    assert table["standard_error"].to_numpy() == pytest.approx(0.01 / np.array([1, 2, 4]), rel=ROUNDOFF)
     (row,) = region_exponents(table).to_dict("records")
     assert (row["variant"], row["depth"], row["converged"]) == ("P = 16", 1, True)
-    assert row["exponent"] == pytest.approx(1.0, rel=ITERATED)
+    assert row["exponent"] == pytest.approx(1.0, rel=ROUNDOFF)
 
 
 def test_one_unconverged_or_diverged_seed_shows() -> None:
