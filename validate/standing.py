@@ -66,10 +66,12 @@ def _in_words(plans: Sequence[Plan]) -> tuple[str, ...]:
             name = f"{config.model.attention} on {spectrum_label(config)}"
             name += f", P = {'inf' if config.task.context is None else config.task.context}"
             name += f", σ² = {config.task.label_noise:g}" if config.task.label_noise else ""
+            name += f", b = {config.model.gain_start:g}" if config.model.gain == "fixed" else ""
         else:
             assert config.teacher is not None
             name = f"teacher ρ = {config.teacher.correlation:g}, teacher seed {config.teacher.seed}"
-        name = name if config.model.name == "reduced" else f"{config.model.name}, {name}"
+        model = config.model.name + (" + MLP" if config.model.mlp else "")
+        name = name if model == "reduced" else f"{model}, {name}"
         groups.setdefault(name, {}).setdefault(config.model.depth, []).append(config.training.seed)
     return tuple(f"{name}: " + "; ".join(_depth(*item) for item in depths.items()) for name, depths in groups.items())
 

@@ -163,6 +163,14 @@ def _bound(value: float) -> str:
     return "?" if np.isnan(value) else f"{value:.3g}"
 
 
+def _setting(row: pd.Series) -> str:
+    """Return the spectrum of a run and what else its data and gain are."""
+    symbols = {"context": "P", "label_noise": "σ²", "gain": "b", "teacher_seed": "teacher seed"}
+    values = {symbol: row.get(name) for name, symbol in symbols.items()}
+    extra = [f"{symbol} = {value:g}" for symbol, value in values.items() if value is not None and value == value]
+    return ", ".join([str(row["spectrum"]), *(text for text in extra if text != "σ² = 0")])
+
+
 def _experiments(material: Material) -> list[dict[str, Any]]:
     shown = []
     for experiment, standing in zip(material.study.preset.experiments, material.standings, strict=True):
@@ -170,9 +178,9 @@ def _experiments(material: Material) -> list[dict[str, Any]]:
         chosen = runs[runs["experiment"] == experiment.name] if len(runs) else runs
         rows = [
             {
-                "spectrum": row["spectrum"],
+                "spectrum": _setting(row),
                 "depth": row["depth"],
-                "attention": row["attention"],
+                "attention": row["attention"] if row["model"] == "reduced" else f"{row['model']}, {row['attention']}",
                 "loss": f"{row['final_loss']:.5g} ± {row['standard_error']:.1g}",
                 "converged": bool(row["converged"]),
                 "convergence": row["convergence"],

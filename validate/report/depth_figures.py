@@ -61,7 +61,7 @@ def draw_depth_laws(table: pd.DataFrame) -> Canvas:
     return figure
 
 
-def _points(axes: Axes, runs: pd.DataFrame, colour: str) -> None:
+def _points(axes: Axes, runs: pd.DataFrame, colour: str, *, marker: str = "o") -> None:
     """Draw losses with bars of two standard errors, hollow where they have not converged, seeds side by side."""
     depth = runs["depth"].to_numpy(dtype=float) * side_by_side(runs, ["depth"])
     for converged, face in ((True, colour), (False, "white")):
@@ -70,7 +70,7 @@ def _points(axes: Axes, runs: pd.DataFrame, colour: str) -> None:
             depth[chosen],
             runs["loss"].to_numpy(dtype=float)[chosen],
             2 * runs["standard_error"].to_numpy(dtype=float)[chosen],
-            fmt="o",
+            fmt=marker,
             color=colour,
             mfc=face,
             ms=4.5,
@@ -79,18 +79,20 @@ def _points(axes: Axes, runs: pd.DataFrame, colour: str) -> None:
 
 
 def draw_linear_optimum(table: pd.DataFrame) -> Canvas:
-    """Draw tied linear losses on the exact tied optimum: columns spectrum, depth, loss, optimum, floor, converged."""
-    figure = new_canvas(5.6, 4.2)
+    """Draw linear losses on their exact optima: columns spectrum, tied, depth, loss, optimum, floor, converged."""
+    table = table if "tied" in table else table.assign(tied=True)
+    figure = new_canvas(5.6, 4.4)
     axes = figure.add_subplot()
     colours = dict(zip(dict.fromkeys(table["spectrum"]), cycle(COLOURS), strict=False))
     for spectrum, group in table.groupby("spectrum", sort=False):
-        colour, ordered = colours[spectrum], group.sort_values("depth", kind="stable")
-        axes.plot(ordered["depth"], ordered["optimum"], color=colour, lw=1)
-        axes.plot(ordered["depth"], ordered["floor"], color=colour, lw=1, ls=":")
-        _points(axes, ordered, colour)
+        colour, law = colours[spectrum], group.drop_duplicates("depth").sort_values("depth")
+        axes.plot(law["depth"], law["optimum"], color=colour, lw=1)
+        axes.plot(law["depth"], law["floor"], color=colour, lw=1, ls=":")
+        for tied, marker in ((True, "o"), (False, "s")):
+            _points(axes, group[group["tied"].astype(bool) == tied], colour, marker=marker)
     axes.set(xscale="log", yscale="log", xlabel="depth L", ylabel="loss")
     plain_ticks(axes, depths=table["depth"].to_numpy())
-    legend_below(figure, colours, hollow="not converged")
+    legend_below(figure, colours, hollow="not converged", styles={"tied": "o-", "untied": "s:"})
     return figure
 
 

@@ -62,11 +62,11 @@ FIGURES = (
     ),
     Figure(
         "regions",
-        "Where else the exponent is 1: label noise, kernels and architectures",
+        "Where else the exponent is 1: label noise, fixed gains, kernels and architectures",
         "Exponent through the deepest three depths L, 2 L and 4 L that converged, ± its standard error over seeds and "
         "contexts. Hatched: none converged. Grey: losses that do not fall along a power law with plateau.",
         ("region_exponents",),
-        ("map-noise", "map-kernel", "map-architecture"),
+        ("map-noise", "map-gain", "map-kernel", "map-architecture"),
         region_figures.draw_regions,
         layer_readings.read_regions,
     ),
@@ -83,10 +83,10 @@ FIGURES = (
     Figure(
         "linear-optimum",
         "The depth law of linear attention follows the spectrum",
-        "Tied linear runs at infinite context (points; hollow: not converged) on the exact tied optimum (lines); "
-        "dotted, the floor of untied gains.",
+        "Linear runs at infinite context: tied (circles) on the exact tied optimum (lines), untied (squares) on the "
+        "floor of untied gains (dotted). Hollow: not converged.",
         ("linear_optimum",),
-        ("linear-optimum",),
+        ("linear-optimum", "linear-untied"),
         depth_figures.draw_linear_optimum,
         readings.read_linear_optimum,
     ),
@@ -96,17 +96,17 @@ FIGURES = (
         "Error along each eigen-direction (mode 1 is the strongest) as a share of its first value, at the deepest "
         "trained model; a slanted front is one direction after another, a vertical one all in parallel.",
         ("mode_maps",),
-        DEPTHS,
+        ("dynamics-",),
         learning_figures.draw_mode_maps,
         readings.read_mode_maps,
     ),
     Figure(
         "half-times",
         "When each covariance direction is half learned",
-        "Step at which a mode's squared error has fallen half of its way, against the mode's eigenvalue; the median "
-        "over seeds.",
+        "Step at which a mode's squared error has fallen half of its way under plain gradient descent, against the "
+        "mode's eigenvalue; the median over seeds. Dashed: predicted from the spectrum alone.",
         ("half_times",),
-        DEPTHS,
+        ("dynamics-",),
         learning_figures.draw_half_times,
         readings.read_half_times,
     ),
@@ -137,7 +137,7 @@ FIGURES = (
         "central-limit picture) and the mean diagonal less that (specific: its 1/L part), with the run's own loss; "
         "means over seeds.",
         ("layer_split",),
-        DEPTHS,
+        ("depth-softmax",),
         layer_figures.draw_layer_split,
         layer_readings.read_layer_split,
     ),

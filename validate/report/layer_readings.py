@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from validate.report.readings import number, span
-from validate.report.region_figures import MAPS, POINT, context_map, deepest_triples
+from validate.report.readings import counted, listed, number, span
+from validate.report.region_figures import MAPS, PLACE, TITLES, context_map, deepest_triples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,7 +103,7 @@ def read_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> list[str]:
         where = " and ".join(f"{end:.3g}" for end in ends)
         sentences.append(f"{attention} attention, exponent ± standard error at P / D = {where}. {'; '.join(words)}.")
     sentences += _agreement(chosen)
-    largest = losses[losses["depth"] == losses.groupby(POINT, dropna=False)["depth"].transform("max")]
+    largest = losses[losses["depth"] == losses.groupby(PLACE, dropna=False)["depth"].transform("max")]
     means = largest.groupby(["attention", "spectrum", "context"], sort=False)["loss"].mean().unstack("attention")
     if {"linear", "softmax"} <= set(means.columns):
         pairs = means[["linear", "softmax"]].dropna()
@@ -120,17 +120,38 @@ def _exponent(row: pd.Series) -> str:
 
 
 def read_regions(exponents: pd.DataFrame) -> list[str]:
-    """Say for each map how many cells agree with 1."""
+    """Say for each map which settings agree with 1, and which have no exponent or have not converged."""
     chosen = deepest_triples(exponents)
     sentences = []
     for name in MAPS:
         part = chosen[chosen["map"] == name]
-        if len(part):
-            found = part["exponent"].dropna()
-            exponent = f"exponents {span(found)}" if len(found) else "no exponent"
-            sentences.append(f"Map over {name}: {len(part)} settings, {exponent}.")
-            sentences += _agreement(part)
+        if part.empty:
+            continue
+        names = _place_names(part)
+        good = (part["converged"].astype(bool) & part["exponent"].notna()).to_numpy()
+        near = good & ((part["exponent"] - 1).abs() <= 2 * part["standard_error"]).to_numpy()
+        none = part["exponent"].isna().to_numpy()
+        open_ = ~part["converged"].to_numpy(dtype=bool)
+        text = f"{TITLES[name].capitalize()}: of {counted(int(good.sum()), 'exponent')} of converged runs"
+        text += f" ({span(part.loc[good, 'exponent'])})" if good.any() else ""
+        text += f", {int(near.sum())} within 2 standard errors of 1"
+        text += f" ({listed(names[near])})" if near.any() and not (near == good).all() else ""
+        for mask, words in ((open_, "not converged"), (none, "no power law through their losses")):
+            text += f"; {words}: {listed(names[mask])}" if mask.any() else ""
+        sentences.append(text + ".")
     return sentences
+
+
+def _place_names(part: pd.DataFrame) -> np.ndarray:
+    """Return a short name for each place of one map: attention only where places differ in nothing else."""
+    several = part.groupby(["variant", "spectrum"], dropna=False)["attention"].nunique().max() > 1
+    names = [
+        f"{row['attention']} at {row['variant']} on {row['spectrum']}"
+        if several
+        else f"{row['variant']} on {row['spectrum']}"
+        for row in part.to_dict("records")
+    ]
+    return np.array(names, dtype=object)
 
 
 def _agreement(chosen: pd.DataFrame) -> list[str]:

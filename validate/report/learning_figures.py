@@ -46,20 +46,23 @@ def draw_mode_maps(table: pd.DataFrame) -> Canvas:
 
 
 def draw_half_times(table: pd.DataFrame) -> Canvas:
-    """Draw half-learning times against eigenvalues: attention, spectrum, depth, eigenvalue, half_time."""
+    """Draw half-learning times against eigenvalues: attention, spectrum, depth, eigenvalue, half_time, predicted."""
     structured = [name for name, group in table.groupby("spectrum", sort=False) if group["eigenvalue"].nunique() > 1]
     attentions = list(dict.fromkeys(table["attention"]))
     if not structured:
         raise NothingToDraw("half_times: no spectrum has modes that differ")
+    columns = [name for name in ("half_time", "predicted") if name in table]
     colours = dict(zip(sorted(table["depth"].unique()), cycle(COLOURS), strict=False))
     figure = new_canvas(3.1 * len(attentions), 2.3 * len(structured) + 0.4)
     grid = figure.subplots(len(structured), len(attentions), sharex="row", sharey="row", squeeze=False)
     for row, spectrum in zip(grid, structured, strict=True):
         for axes, attention in zip(row, attentions, strict=True):
             chosen = (table["attention"] == attention) & (table["spectrum"] == spectrum) & table["half_time"].notna()
-            modes = table[chosen].groupby(["depth", "eigenvalue"], as_index=False)["half_time"].median()
+            modes = table[chosen].groupby(["depth", "eigenvalue"], as_index=False)[columns].median()
             for depth, group in modes.groupby("depth"):
                 axes.plot(group["eigenvalue"], group["half_time"], "o-", color=colours[depth], ms=3.5, lw=1.2)
+                if "predicted" in columns:
+                    axes.plot(group["eigenvalue"], group["predicted"], "--", color=colours[depth], lw=0.9)
             axes.set(xscale="log", yscale="log", title=f"{attention}, {spectrum!s}")
             axes.title.set_fontsize("small")
         for axes in row:

@@ -143,21 +143,29 @@ def _interval(row: pd.Series) -> str:
 
 
 def read_linear_optimum(table: pd.DataFrame) -> list[str]:
-    """Say how far converged tied losses lie from the exact optimum and above the untied floor."""
-    sentences = [left_out(table, ["spectrum"])]
-    good = table[table["converged"].astype(bool)]
-    if good.empty:
-        return sentences
-    deviation = good["loss"] / good["optimum"] - 1
-    worst = good.iloc[int(np.nanargmax(deviation.abs()))]
-    scores = ((good["loss"] - good["optimum"]) / good["standard_error"]).abs()
-    sentences.append(
-        f"Converged losses lie within {percent(deviation.abs().max())} of the exact tied optimum (the worst: "
-        f"{worst['spectrum']}, L = {worst['depth']:g}) and within {number(scores.max())} standard errors."
-    )
-    deep = good[(good["depth"] > 1) & (good["floor"] > 0)]
-    if len(deep):
-        sentences.append(f"For L > 1 they are {span(deep['loss'] / deep['floor'])} times the floor of untied gains.")
+    """Say how far converged losses lie from the exact optimum of tied gains, and from the floor of untied ones."""
+    table = table if "tied" in table else table.assign(tied=True)
+    sentences = []
+    for tied, name, optimum in ((True, "Tied", "optimum"), (False, "Untied", "floor")):
+        runs = table[table["tied"].astype(bool) == tied]
+        if runs.empty:
+            continue
+        text = f"{name} layers. {left_out(runs, ['spectrum'])}"
+        good = runs[runs["converged"].astype(bool)]
+        if len(good):
+            deviation = (good["loss"] / good[optimum] - 1).abs()
+            worst = good.iloc[int(np.nanargmax(deviation))]
+            scores = ((good["loss"] - good[optimum]) / good["standard_error"]).abs()
+            text += (
+                f" Converged losses lie within {percent(deviation.max())} of the exact {optimum} (the worst: "
+                f"{worst['spectrum']}, L = {worst['depth']:g}), {int((scores <= 2).sum())} of {len(good)} within 2 "
+                f"standard errors."
+            )
+        sentences.append(text)
+    deepest = table[table["depth"] > 1].sort_values("depth").groupby("spectrum", sort=False).tail(1)
+    if len(deepest) and (deepest["floor"] > 0).all():
+        ratio = deepest["optimum"] / deepest["floor"]
+        sentences.append(f"At the largest depth the optimum of tied gains is {span(ratio)} times the untied floor.")
     return sentences
 
 
@@ -182,28 +190,34 @@ def _first_half(mode: pd.DataFrame) -> str:
 
 
 def read_half_times(table: pd.DataFrame) -> list[str]:
-    """Say how half-times are ordered and spread over the modes."""
+    """Say how half-times are ordered and spread over the modes, and how far they lie from the predicted ones."""
     from scipy.stats import spearmanr
 
     sentences = []
     for attention, part in table.groupby("attention", sort=False):
-        correlations, spreads, open_, modes = [], [], 0, 0
-        for _, run in part.groupby(["spectrum", "depth", "seed"], sort=False):
-            if run["eigenvalue"].nunique() < 2:
-                continue
-            modes, open_ = modes + len(run), open_ + int(run["half_time"].isna().sum())
-            learned = run.dropna(subset=["half_time"])
-            if len(learned) >= 3 and learned["half_time"].nunique() > 1:
-                correlations.append(float(spearmanr(learned["eigenvalue"], learned["half_time"]).statistic))
-            if len(learned) >= 2 and learned["half_time"].min() > 0:
-                spreads.append(float(learned["half_time"].max() / learned["half_time"].min()))
-        if not modes:
+        structured = part[part.groupby(["spectrum", "depth", "seed"])["eigenvalue"].transform("nunique") > 1]
+        if structured.empty:
             continue
-        text = f"{attention} attention: {open_} of {modes} modes were never half learned"
+        correlations, spreads = [], []
+        for _, run in structured.groupby(["spectrum", "depth", "seed"], sort=False):
+            times = run["half_time"].fillna(np.inf)  # a mode never half learned comes last
+            if times.nunique() > 1:
+                correlations.append(float(spearmanr(run["eigenvalue"], times).statistic))
+            if run["half_time"].notna().all() and run["half_time"].min() > 0:
+                spreads.append(float(run["half_time"].max() / run["half_time"].min()))
+        text = (
+            f"{attention} attention: {int(structured['half_time'].isna().sum())} of {len(structured)} modes were never "
+        )
+        text += "half learned"
         if correlations:
             runs = counted(len(correlations), "run")
             text += f"; rank correlation of half-time and eigenvalue {span(correlations)} over {runs}"
         if spreads:
-            text += f"; the slowest half-time is {span(spreads)} times the fastest"
+            text += f"; the slowest half-time is {span(spreads)} times the fastest, where all are known"
         sentences.append(text + ".")
+        if "predicted" in structured and (both := structured.dropna(subset=["half_time", "predicted"])).size:
+            ratio = both["half_time"] / both["predicted"]
+            sentences.append(
+                f"{attention} attention: {len(both)} half-times are {span(ratio)} times the predicted ones."
+            )
     return sentences

@@ -1,4 +1,4 @@
-"""Figures of where a depth law holds: exponents against context, label noise, kernel and architecture."""
+"""Figures of where a depth law holds: exponents against context, label noise, gain, kernel and architecture."""
 
 from __future__ import annotations
 
@@ -24,27 +24,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
     from matplotlib.image import AxesImage
 
-# What tells one point of a map from another, depth apart.
-POINT = ["map", "model", "attention", "spectrum", "dim", "context", "label_noise"]
-# Columns and rows of each heat map.
-MAPS = {"noise": ("label_noise", "label noise σ²"), "kernel": ("spectrum", ""), "architecture": ("spectrum", "")}
+# What tells one place of a map from another, depth apart.
+PLACE = ["map", "variant", "model", "attention", "spectrum", "dim", "context", "label_noise"]
+# The heat maps, and whether what varies on them runs across or down.
+MAPS = {"noise": "across", "gain": "across", "kernel": "down", "architecture": "down"}
+TITLES = {
+    "noise": "label noise",
+    "gain": "softmax with a fixed gain b",
+    "kernel": "kernel",
+    "architecture": "architecture",
+}
 # Exponents this far from 1 take the deepest colours.
 COLOUR_REACH = 1.5
 
 
 def deepest_triples(exponents: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a point of a map: the deepest three depths whose runs converged, or else the deepest three.
+    """Return one row a place of a map: the deepest three depths whose runs converged, or else the deepest three.
 
     Chosen by convergence alone, whatever the exponent.
     """
     ordered = exponents.sort_values(["converged", "depth"], kind="stable")
-    return ordered.groupby(POINT, sort=False, dropna=False).tail(1).sort_index()
+    return ordered.groupby(PLACE, sort=False, dropna=False).tail(1).sort_index()
 
 
 def draw_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> Canvas:
     """Draw exponent, and below it the loss at the largest depth, against P / D: a panel a spectrum.
 
-    Columns of ``exponents``: map, model, attention, spectrum, dim, context, label_noise, depth, exponent,
+    Columns of ``exponents``: map, variant, model, attention, spectrum, dim, context, label_noise, depth, exponent,
     standard_error, converged; ``losses`` has loss in place of exponent.
     """
     exponents, losses = context_map(exponents), context_map(losses)
@@ -58,7 +64,7 @@ def draw_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> Canvas:
         for row in (0, 1):
             grid[2 * (hidden // across) + row, hidden % across].set_axis_off()
     chosen = deepest_triples(exponents)
-    largest = losses[losses["depth"] == losses.groupby(POINT, dropna=False)["depth"].transform("max")]
+    largest = losses[losses["depth"] == losses.groupby(PLACE, dropna=False)["depth"].transform("max")]
     for place, spectrum in enumerate(spectra):
         above, below = (grid[2 * (place // across) + row, place % across] for row in (0, 1))
         for attention, colour in colours.items():
@@ -111,7 +117,7 @@ def _line(axes: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
 
 
 def draw_regions(exponents: pd.DataFrame) -> Canvas:
-    """Draw the maps over label noise, kernel and architecture, a cell a setting, coloured by its exponent.
+    """Draw the maps over label noise, gain, kernel and architecture, a cell a setting, coloured by its exponent.
 
     Columns: as `draw_crossover` has them.
     """
@@ -127,8 +133,7 @@ def draw_regions(exponents: pd.DataFrame) -> Canvas:
     image = None
     for axes, name, (rows, columns, cells) in zip(panels, maps, grids, strict=True):
         image = _heat(axes, rows, columns, cells)
-        axes.set_title(f"{name}: exponent ± standard error", fontsize="medium", loc="left")
-        axes.set_xlabel(MAPS[name][1])
+        axes.set_title(f"{TITLES[name]}: exponent ± standard error", fontsize="medium", loc="left")
     assert image is not None
     bar = figure.colorbar(image, ax=panels.tolist(), location="bottom", shrink=0.6, aspect=40, pad=0.02, extend="both")
     bar.set_label("exponent (white: 1); hatched: not converged; grey: no power law through the three depths")
@@ -138,18 +143,21 @@ def draw_regions(exponents: pd.DataFrame) -> Canvas:
 
 def _cells(part: pd.DataFrame, name: str) -> tuple[list[str], list[str], dict[tuple[int, int], pd.Series]]:
     """Return the names of rows and columns, and each cell's row of the table."""
-    across = MAPS[name][0]
-    part = part.sort_values(across, kind="stable") if across == "label_noise" else part
-    labels = [f"{value:g}" if across == "label_noise" else str(value) for value in part[across]]
-    varying = [field for field in POINT[1:] if field != across and part[field].nunique(dropna=False) > 1]
-    names = [", ".join(_field(field, row[field]) for field in varying) or "all" for _, row in part.iterrows()]
+    across, down = ("variant", "spectrum") if MAPS[name] == "across" else ("spectrum", "variant")
+    # Fields that part places of one spectrum and variant are named with the row.
+    groups = part.groupby(["variant", "spectrum"], dropna=False)
+    varying = [field for field in PLACE[2:] if field != "spectrum" and groups[field].nunique(dropna=False).max() > 1]
+    names = [
+        ", ".join([*(_field(field, row[field]) for field in varying), str(row[down])]) for _, row in part.iterrows()
+    ]
+    labels = [str(value) for value in part[across]]
     rows, columns = list(dict.fromkeys(names)), list(dict.fromkeys(labels))
     places = zip(names, labels, (row for _, row in part.iterrows()), strict=True)
     return rows, columns, {(rows.index(row), columns.index(column)): cell for row, column, cell in places}
 
 
 def _field(field: str, value: object) -> str:
-    if field in ("model", "attention", "spectrum"):
+    if field in ("model", "attention"):
         return str(value)
     symbol = {"dim": "D", "context": "P", "label_noise": "σ²"}[field]
     return f"{symbol} = {'inf' if value != value or value is None else format(value, 'g')}"

@@ -7,8 +7,6 @@ import itertools
 import numpy as np
 import pandas as pd
 
-from tests.validate.test_claims import half_times
-
 DEPTHS = [1, 2, 4, 8]
 STEPS = [0, 1, 10, 100]
 SPECTRA = ("isotropic", "ν = 1, β = 1")
@@ -34,7 +32,7 @@ def report_tables() -> dict[str, pd.DataFrame]:
             }
         ),
         "mode_maps": mode_maps(),
-        "half_times": half_times(1, 0.5),
+        "half_times": half_times(),
         "rivals": rivals(),
         "focus": pd.DataFrame(
             {
@@ -86,20 +84,33 @@ def rivals() -> pd.DataFrame:
 
 
 def linear_optimum() -> pd.DataFrame:
-    """Losses 1 % above an optimum 1 / L, the deepest unconverged at twice it; the floor is half of the optimum."""
+    """Tied losses 1 % above an optimum 1 / L, the deepest unconverged at twice it; untied ones 3 % above half of it."""
     optimum = 1 / np.array(DEPTHS)
-    return pd.DataFrame(
-        {
-            "spectrum": "s",
-            "source": 1.0,
-            "depth": DEPTHS,
-            "loss": optimum * np.array([1.01, 1.01, 1.01, 2]),
-            "standard_error": 0.01 * optimum,
-            "converged": [True, True, True, False],
-            "optimum": optimum,
-            "floor": 0.5 * optimum,
-        }
-    )
+    parts = [
+        pd.DataFrame(
+            {
+                "spectrum": "s",
+                "tied": tied,
+                "depth": DEPTHS,
+                "loss": loss,
+                "standard_error": 0.01 * loss,
+                "converged": [True, True, True, not tied],
+                "optimum": optimum,
+                "floor": 0.5 * optimum,
+            }
+        )
+        for tied, loss in ((True, optimum * np.array([1.01, 1.01, 1.01, 2])), (False, 0.5 * 1.03 * optimum))
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def half_times() -> pd.DataFrame:
+    """Half-times 100 / eigenvalue for linear attention, twice the predicted; 100 / sqrt(eigenvalue) for softmax."""
+    eigenvalue = np.array([1.0, 0.5, 0.25, 0.1])
+    base = {"spectrum": "s", "depth": 2, "seed": 0, "mode": [1, 2, 3, 4], "eigenvalue": eigenvalue, "steps": 5000}
+    linear = pd.DataFrame({"attention": "linear", **base, "half_time": 100 / eigenvalue, "predicted": 50 / eigenvalue})
+    softmax = pd.DataFrame({"attention": "softmax", **base, "half_time": 100 / eigenvalue**0.5, "predicted": np.nan})
+    return pd.concat([linear, softmax], ignore_index=True)
 
 
 def mode_maps() -> pd.DataFrame:
@@ -140,32 +151,44 @@ def layer_split() -> pd.DataFrame:
 
 def regions() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Losses 0.05 + 0.6 / L^alpha, alpha 1 for softmax, up to 5 for linear; and the exponents of their three depths."""
-    settings = [
-        {"map": "context", "model": "reduced", "attention": attention, "spectrum": spectrum, "context": context}
+    places = [
+        {
+            "map": "context",
+            "variant": f"P = {context}",
+            "attention": attention,
+            "spectrum": spectrum,
+            "context": context,
+        }
         for attention, spectrum, context in itertools.product(("linear", "softmax"), SPECTRA, (4, 8, 16, 32, 128))
     ]
-    settings += [
-        {"map": "noise", "model": "reduced", "attention": "softmax", "spectrum": spectrum, "label_noise": noise}
-        for spectrum, noise in itertools.product(SPECTRA, (0.0, 0.1, 0.5))
+    places += [
+        {"map": "noise", "variant": f"σ² = {noise:g}", "attention": attention, "spectrum": "s", "label_noise": noise}
+        for attention, noise in itertools.product(("linear", "softmax"), (0.1, 0.5))
     ]
-    settings += [
-        {"map": "kernel", "model": "reduced", "attention": attention, "spectrum": spectrum}
+    places += [
+        {"map": "gain", "variant": f"b = {gain}", "attention": "softmax", "spectrum": spectrum}
+        for spectrum, gain in itertools.product(SPECTRA, (1, 4, 16))
+    ]
+    places += [
+        {"map": "kernel", "variant": attention, "attention": attention, "spectrum": spectrum}
         for attention, spectrum in itertools.product(("softmax", "exp", "relu", "cosine"), SPECTRA)
     ]
-    settings += [
-        {"map": "architecture", "model": model, "attention": "softmax", "spectrum": spectrum}
-        for model, spectrum in itertools.product(("reduced", "decoupled", "transformer"), SPECTRA)
+    places += [
+        {"map": "architecture", "variant": f"{model} softmax", "attention": "softmax", "model": model, "spectrum": "s"}
+        for model in ("decoupled", "transformer", "transformer + MLP")
     ]
     losses, exponents = [], []
-    for setting in settings:
-        full = {"dim": 8, "context": 16, "label_noise": 0.0, **setting}
+    for place in places:
+        full = {"model": "reduced", "dim": 8, "context": 16, "label_noise": 0.0, **place}
         alpha = 1.0 if full["attention"] != "linear" else 0.5 + full["context"] / 28
         for depth in DEPTHS:
             numbers = {"loss": 0.05 + 0.6 / depth**alpha, "standard_error": 0.01, "converged": depth < 8, "seeds": 2}
             losses.append({**full, "depth": depth, **numbers})
         for depth in (1, 2):
             # The transformer's losses fall faster and faster: no power law with plateau runs through them.
-            exponent = np.nan if full["model"] == "transformer" else alpha
-            numbers = {"exponent": exponent, "standard_error": 0.1, "converged": depth == 1}
-            exponents.append({**full, "depth": depth, **numbers})
+            exponent = np.nan if full["model"].startswith("transformer") else alpha
+            converged = depth == 1 and full["attention"] != "relu"
+            exponents.append(
+                {**full, "depth": depth, "exponent": exponent, "standard_error": 0.1, "converged": converged}
+            )
     return pd.DataFrame(losses), pd.DataFrame(exponents)

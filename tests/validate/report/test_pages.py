@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib.image
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -33,6 +34,10 @@ def material() -> Material:
                 "experiment": experiment,
                 "digest": f"{index:016x}",
                 "spectrum": "ν = 1",
+                "context": 16 if seed else np.nan,
+                "label_noise": 0.1,
+                "gain": None,
+                "model": "reduced" if seed else "transformer + MLP",
                 "depth": 2,
                 "attention": "softmax",
                 "final_loss": 0.25,
@@ -134,6 +139,8 @@ def test_the_page_escapes_and_is_whole(written: Path) -> None:
     assert "converged | &lt;b&gt;" in page
     assert "<b>converged" not in page
     assert page.count("data:image/png;base64,") == len(FIGURES)
+    assert '<td class="s">ν = 1, P = 16, σ² = 0.1</td>' in page
+    assert "<td>transformer + MLP, softmax</td>" in page
     assert 'name="viewport"' in page
     assert "@media print" in page
     anchors = set(re.findall(r'id="([^"]+)"', page))
