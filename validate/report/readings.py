@@ -10,6 +10,9 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
+# A standard error below this share of the loss is rounding, not sampling.
+ROUNDING = 1e-9
+
 
 def listed(parts: Iterable[object]) -> str:
     """Return ``a, b and c``; with commas or semicolons inside a part, ``a; b; c``."""
@@ -158,9 +161,11 @@ def read_linear_optimum(table: pd.DataFrame) -> list[str]:
             scores = ((good["loss"] - good[optimum]) / good["standard_error"]).abs()
             text += (
                 f" Converged losses lie within {percent(deviation.max())} of the exact {optimum} (the worst: "
-                f"{worst['spectrum']}, L = {worst['depth']:g}), {int((scores <= 2).sum())} of {len(good)} within 2 "
-                f"standard errors."
+                f"{worst['spectrum']}, L = {worst['depth']:g})"
             )
+            # Losses that are averaged exactly have errors of rounding alone.
+            drawn = (good["standard_error"] > ROUNDING * good["loss"]).all()
+            text += f", {int((scores <= 2).sum())} of {len(good)} within 2 standard errors." if drawn else "."
         sentences.append(text)
     deepest = table[table["depth"] > 1].sort_values("depth").groupby("spectrum", sort=False).tail(1)
     if len(deepest) and (deepest["floor"] > 0).all():

@@ -61,7 +61,7 @@ def draw_rivals(table: pd.DataFrame) -> Canvas:
     laws = list(dict.fromkeys(table["law"]))
     groups = list(table.groupby(["attention", "spectrum"], sort=False))
     behind = np.array([group.set_index("law")["behind"].reindex(laws).to_numpy(dtype=float) for _, group in groups])
-    figure = new_canvas(2.6 + 0.72 * len(laws), 1.3 + 0.29 * len(groups))
+    figure = new_canvas(2.6 + 0.8 * len(laws), 1.3 + 0.29 * len(groups))
     axes = figure.add_subplot()
     image = axes.imshow(np.ma.masked_invalid(behind), cmap="YlGnBu_r", vmin=0, vmax=HOPELESS, aspect="auto")
     axes.set_facecolor("0.88")
@@ -70,7 +70,7 @@ def draw_rivals(table: pd.DataFrame) -> Canvas:
         colour = "white" if value < 0.5 * HOPELESS else "black"
         weight = "bold" if value == 0 else "normal"
         axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour, weight=weight)
-    axes.set_xticks(range(len(laws)), [law.replace("-", "\n") for law in laws], fontsize="small")
+    axes.set_xticks(range(len(laws)), [law.replace("-", "\n") for law in laws], fontsize="x-small")
     names = [
         f"{attention}, {spectrum}{'' if group['settled'].all() else ' (provisional)'}"
         for (attention, spectrum), group in groups

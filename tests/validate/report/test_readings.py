@@ -109,6 +109,8 @@ def test_deviations_of_curves_and_optima() -> None:
     assert tied.endswith("3 of 3 within 2 standard errors.")
     assert untied.startswith("Untied layers. All 4 runs converged. Converged losses lie within 3 % of the exact floor")
     assert untied.endswith("0 of 4 within 2 standard errors.")
+    exact = report_tables()["linear_optimum"].assign(standard_error=1e-13)
+    assert reading("linear-optimum", linear_optimum=exact)[1].endswith("(the worst: s, L = 1).")
     assert apart == "At the largest depth the optimum of tied gains is 2 times the untied floor."
 
 
