@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -119,12 +120,15 @@ def test_the_command_prints_one_json_object(made: Reproduction, capsys: pytest.C
 @pytest.mark.parametrize("failed", [0, 2])
 def test_a_claim_waits_for_its_own_experiments_only(failed: int) -> None:
     """Failed runs will not come: the rule decides on what there is."""
-    claims = {claim.id: claim for claim in register()}
+    one, both = (
+        dataclasses.replace(register()[0], experiment=names)
+        for names in ("depth-softmax", "depth-linear, depth-softmax")
+    )
     supported = Verdict("", SUPPORTED, 0.1, "fine")
     done = Standing("depth-softmax", 4, 4 - failed, failed)
     open_ = Standing("depth-linear", 4, 3, 0, ("linear on isotropic, P = 8: L = 8 (seed 0)",))
-    assert hold_back(claims["C3"], supported, [open_, done]) == supported
-    waiting = hold_back(claims["C4"], supported, [open_, done])
+    assert hold_back(one, supported, [open_, done]) == supported
+    waiting = hold_back(both, supported, [open_, done])
     assert (waiting.verdict, waiting.number) == (UNDECIDED, 0.1)
     assert waiting.reason == "depth-linear: 1 of 4 runs are missing. So far: fine"
 
