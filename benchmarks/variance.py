@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from theory import Spectrum, Task, tied_optimum
-from theory.finite_context import draw_covariances, known_deviations, regress_out
+from theory.finite_context import draw_covariances, known_deviations
 
 SETTINGS = ((45, 512, 1.75, 0.5), (45, 64, 1.75, 0.5), (100, 100, 1.0, 1.0))
 SAMPLES = 1000
@@ -52,8 +52,10 @@ def main() -> None:
             best = tied_optimum(task, depth, samples=200).gains[0]
             for share in (0.1, 0.4, 1.0):
                 q = (1 - share * best * values / depth) ** depth
-                losses = np.einsum("si,sij,sj->s", q, weights, q)[:, None, None]
-                known = losses.var() / regress_out(losses, controls).var()
+                losses = np.einsum("si,sij,sj->s", q, weights, q)
+                design = np.column_stack([np.ones(SAMPLES), controls / np.abs(controls).max(axis=0)])
+                left = losses - design @ np.linalg.lstsq(design, losses, rcond=None)[0]
+                known = losses.var() / left.var()
                 mirrored = antithetic_gain(task, share * best, depth, rng)
                 print(f"{dim:5}{context:9}{depth:7}{share:11}{known:15.1f}{mirrored:12.1f}")
 

@@ -7,6 +7,7 @@ population the Christoffel function of the measure sum_k lambda_k omega_k delta(
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
@@ -28,14 +29,18 @@ class Floor(Result):
     loss : float
         The floor.
     standard_error : float
-        Of its Wishart average; 0 in the population.
+        Of its Wishart average, the optimism included; 0 in the population.
     gains : tuple of float, length depth
         Gains that reach it; empty if no real gains do (then the floor is a lower bound).
+    optimism : float
+        Half of what the optimum costs more on draws that it was not fitted to: the floor lies about this much higher.
+        Where it is not small against the floor, the draws do not determine it: ask for more.
     """
 
     loss: float
     standard_error: float
     gains: tuple[float, ...]
+    optimism: float = 0.0
 
     def __str__(self) -> str:
         return f"floor {self.loss:.6g} ± {self.standard_error:.2g}"
@@ -54,6 +59,17 @@ def tied_optimum(task: Task, depth: int, *, samples: int | None = None, seed: in
 
 def tied_optimum_of(loss: QuadraticLoss, depth: int) -> Floor:
     """Return the tied optimum of a quadratic form; see `tied_optimum`."""
+    depth = integer("depth", depth)
+    return _sampled_floor(
+        loss,
+        lambda part: tied(_tied_gain(part, depth), depth),
+        QuadraticLoss.value,
+        lambda gains: tuple(float(gain) for gain in gains),
+    )
+
+
+def _tied_gain(loss: QuadraticLoss, depth: int) -> float:
+    """Return the gain at which the tied loss is lowest."""
     from scipy.optimize import brentq
 
     def slope(gain: float) -> float:
@@ -64,12 +80,42 @@ def tied_optimum_of(loss: QuadraticLoss, depth: int) -> Floor:
     while slope(high) <= 0.0 and high < np.finfo(float).max / 4:
         low, high = high, 2.0 * high
     if slope(low) >= 0.0:
-        gain = low
-    else:
-        gain = float(brentq(slope, low, high, xtol=4 * np.finfo(float).tiny, rtol=8 * np.finfo(float).eps))
-    values = loss.values(tied(gain, depth))
-    # The gain is stationary, so its own error enters the loss at second order only.
-    return Floor(float(values[0]), float(jackknife_error(values)), (gain,) * depth)
+        return low
+    return float(brentq(slope, low, high, xtol=4 * np.finfo(float).tiny, rtol=8 * np.finfo(float).eps))
+
+
+def _sampled_floor(
+    loss: QuadraticLoss,
+    solve: Callable[[QuadraticLoss], FloatArray],
+    cost: Callable[[QuadraticLoss, FloatArray], float],
+    gains: Callable[[FloatArray], tuple[float, ...]],
+) -> Floor:
+    """Return the floor that ``solve`` finds on all draws, its error from optima without each block, and its optimism.
+
+    With G_0 the average over all draws and G_b that without block b, the block itself is B G_0 - (B - 1) G_b.
+    """
+
+    def part(form: FloatArray | None, index: int, missed: bool = False) -> FloatArray | None:
+        if form is None or loss.gram.ndim == 1:
+            return form
+        blocks = form.shape[0] - 1
+        return blocks * form[:1] - (blocks - 1) * form[index, None] if missed else form[index, None]
+
+    def replicate(index: int, missed: bool = False) -> QuadraticLoss:
+        gram = part(loss.gram, index, missed)
+        assert gram is not None
+        return dataclasses.replace(loss, gram=gram, noise=part(loss.noise, index, missed))
+
+    found = [solve(replicate(index)) for index in range(loss.replicates)]
+    values = np.array([cost(replicate(index), solution) for index, solution in enumerate(found)])
+    optimism = 0.0
+    if len(found) > 1:
+        # A few blocks can cost without bound where gains meet larger eigenvalues than they were fitted to.
+        nothing = float(loss.gram[0].sum())
+        held_out = [cost(replicate(index, missed=True), solution) for index, solution in enumerate(found) if index]
+        optimism = max(float(np.minimum(held_out, nothing).mean()) - float(values[0]), 0.0) / 2.0
+    error = float(np.hypot(jackknife_error(values), optimism))
+    return Floor(float(values[0]), error, gains(found[0]), optimism)
 
 
 def untied_floor(task: Task, depth: int, *, samples: int | None = None, seed: int = 0) -> Floor:
@@ -172,23 +218,21 @@ def _least_squares(loss: QuadraticLoss, depth: int) -> Floor:
     basis = np.polynomial.chebyshev.chebvander(2.0 * nodes / top - 1.0, depth - 1)
     one = np.ones_like(nodes)
 
-    def solve(replicate: int) -> FloatArray:
-        root = _square_root(loss.gram[replicate])
+    def solve(part: QuadraticLoss) -> FloatArray:
+        root = _square_root(part.gram[0])
         rows, target = root @ (nodes[:, None] * basis), root @ one
-        if loss.noise is not None:
-            rows = np.vstack([rows, _square_root(loss.noise[replicate]) @ basis])
+        if part.noise is not None:
+            rows = np.vstack([rows, _square_root(part.noise[0]) @ basis])
             target = np.concatenate([target, np.zeros(nodes.size)])
         return np.asarray(np.linalg.lstsq(rows, target, rcond=None)[0], dtype=np.float64)
 
-    def evaluate(coefficients: FloatArray, replicate: int) -> float:
+    def cost(part: QuadraticLoss, coefficients: FloatArray) -> float:
         r = basis @ coefficients
         q = one - nodes * r
-        value = q @ loss.gram[replicate] @ q
-        return float(value if loss.noise is None else value + r @ loss.noise[replicate] @ r)
+        value = q @ part.gram[0] @ q
+        return float(value if part.noise is None else value + r @ part.noise[0] @ r)
 
-    best = solve(0)
-    values = np.array([evaluate(best, 0)] + [evaluate(solve(b), b) for b in range(1, loss.replicates)])
-    return Floor(float(values[0]), float(jackknife_error(values)), _real_gains(best, top, depth))
+    return _sampled_floor(loss, solve, cost, lambda best: _real_gains(best, top, depth))
 
 
 def _real_gains(coefficients: FloatArray, top: float, depth: int) -> tuple[float, ...]:

@@ -7,7 +7,8 @@ import pytest
 
 from tests.tolerances import ROUNDOFF_LONG, sampling
 from theory import Spectrum, Task
-from theory.finite_context import bartlett_factor, draw_covariances, wishart_loss
+from theory.finite_context import bartlett_factor, draw_with_rare, moment_weights, wishart_loss
+from theory.wishart import polynomial_moments
 
 
 @pytest.mark.parametrize(("dim", "context"), [(1, 1), (4, 2), (5, 5), (3, 20)])
@@ -29,14 +30,15 @@ def test_compressed_form_is_the_average_over_the_same_draws(context: int, label_
     gains = np.array([0.5, 2.0, 1.2])
     loss = wishart_loss(task, 3, samples=50, seed=7)
     expected = 0.0
-    for sigma in draw_covariances(task, 50, np.random.default_rng(7)):
+    covariances, weights = draw_with_rare(task, 3, 50, np.random.default_rng(7))
+    for sigma, drawn in zip(covariances, weights / weights.mean(), strict=True):
         weight, response = np.eye(5), np.zeros((5, 5))
         for gain in gains:
             response = response + gain / 3 * weight
             weight = weight - gain / 3 * sigma @ weight
-        expected += np.trace(np.diag(task.spectrum.task_power) @ weight.T @ np.diag(task.spectrum.eigenvalues) @ weight)
-        noise = response.T @ np.diag(task.spectrum.eigenvalues) @ response @ sigma
-        expected += label_noise / context * np.trace(noise)
+        lam, power = np.diag(task.spectrum.eigenvalues), np.diag(task.spectrum.task_power)
+        expected += drawn * np.trace(power @ weight.T @ lam @ weight)
+        expected += drawn * label_noise / context * np.trace(response.T @ lam @ response @ sigma)
     assert loss.value(gains) == pytest.approx(expected / 50, rel=ROUNDOFF_LONG)
 
 
@@ -62,7 +64,7 @@ def test_average_agrees_with_drawn_tokens_and_labels(rng: np.random.Generator) -
 def test_standard_error_matches_the_spread_over_seeds() -> None:
     task = Task(Spectrum.power_law(8, 1.5, 0.5), "rrs", 10)
     gains = np.full(3, 1.5)
-    losses = [wishart_loss(task, 3, samples=200, seed=seed) for seed in range(60)]
+    losses = [wishart_loss(task, 3, samples=400, seed=seed) for seed in range(60)]
     spread = np.std([loss.value(gains) for loss in losses], ddof=1)
     claimed = np.sqrt(np.mean([loss.standard_error(gains) ** 2 for loss in losses]))
     # Relative error of a standard deviation from 60 draws: 1 / sqrt(2 * 59).
@@ -103,14 +105,52 @@ def test_draws_handled_in_pieces_are_the_same_average(monkeypatch: pytest.Monkey
     task = Task(Spectrum.power_law(4, 1.0, 0.8), "rrs", 6, 0.3)
     monkeypatch.setattr("theory.finite_context.MOST_ENTRIES", 7 * 16)
     loss, gains = wishart_loss(task, 3, samples=50, seed=7), np.array([0.5, 2.0, 1.2])
-    rng, expected = np.random.default_rng(7), 0.0
+    rng, expected, total = np.random.default_rng(7), 0.0, 0.0
     for count in (7, 7, 7, 7, 7, 7, 7, 1):
-        for sigma in draw_covariances(task, count, rng):
+        for sigma, drawn in zip(*draw_with_rare(task, 3, count, rng), strict=True):
+            total += drawn
             weight, response = np.eye(4), np.zeros((4, 4))
             for gain in gains:
                 response = response + gain / 3 * weight
                 weight = weight - gain / 3 * sigma @ weight
             lam, power = task.spectrum.eigenvalues, task.spectrum.task_power
-            expected += np.einsum("i,ij,j,ij->", lam, weight, power, weight)
-            expected += 0.3 / 6 * np.trace(response.T @ np.diag(lam) @ response @ sigma)
-    assert loss.value(gains) == pytest.approx(expected / 50, rel=ROUNDOFF_LONG)
+            expected += drawn * np.einsum("i,ij,j,ij->", lam, weight, power, weight)
+            expected += drawn * 0.3 / 6 * np.trace(response.T @ np.diag(lam) @ response @ sigma)
+    assert loss.value(gains) == pytest.approx(expected / total, rel=ROUNDOFF_LONG)
+
+
+@pytest.mark.parametrize(("dim", "context", "depth"), [(5, 8, 1), (5, 3, 4), (6, 20, 8)])
+def test_stretched_draws_are_weighted_back_to_the_wishart_moments(dim: int, context: int, depth: int) -> None:
+    task = Task(Spectrum.power_law(dim, 1.0, 0.8), "rrs", context)
+    covariances, weights = draw_with_rare(task, depth, 20_000, np.random.default_rng(3))
+    assert weights.min() < weights.max() <= 2
+    assert abs(weights.mean() - 1) <= sampling(weights.std() / np.sqrt(weights.size))
+    lam, omega = task.spectrum.eigenvalues, task.spectrum.task_power
+    exact = polynomial_moments(task)
+    powers = [np.broadcast_to(np.eye(dim), covariances.shape), covariances, covariances @ covariances]
+    for i, j in ((0, 1), (1, 1), (0, 2), (1, 2)):
+        found = weights * np.einsum("a,sab,b,sba->s", omega, powers[i], lam, powers[j])
+        assert abs(found.mean() - exact[i, j]) <= sampling(found.std() / np.sqrt(found.size))
+
+
+def test_flat_spectra_are_drawn_as_they_are() -> None:
+    assert (draw_with_rare(Task(Spectrum.isotropic(8), "iso", 10), 6, 20, np.random.default_rng(0))[1] == 1).all()
+
+
+def test_moment_weights_meet_the_moments_and_change_as_little_as_they_can(rng: np.random.Generator) -> None:
+    controls, drawn = rng.standard_normal((300, 3)) + 0.2, rng.uniform(0.5, 2, 300)
+    weights = moment_weights(controls, drawn)
+    assert weights is not None
+    assert weights.min() > 0
+    assert weights.sum() == pytest.approx(1, rel=ROUNDOFF_LONG)
+    np.testing.assert_allclose(weights @ controls, 0, atol=ROUNDOFF_LONG)
+
+    # Any other weights that meet the moments are further, in relative entropy, from those drawn.
+    def entropy(given: np.ndarray) -> float:
+        return float(np.sum(given * np.log(given / drawn)))
+
+    basis = np.linalg.svd(np.column_stack([np.ones(300), controls]).T)[2][4:]
+    for _ in range(20):
+        aside = rng.standard_normal(basis.shape[0]) @ basis
+        assert entropy(weights + 0.1 * weights.min() * aside / np.abs(aside).max()) > entropy(weights)
+    assert moment_weights(np.abs(controls) + 0.1, drawn) is None

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 
 from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, SOLVER, sampling
 from theory import Spectrum, Task, quadratic_loss, tied_optimum, untied_floor
+from theory.floors import tied_optimum_of, untied_floor_of
 
 # Independent reference values: dim 1000, capacity 1.5, source 1, infinite context.
 UNTIED = {1: 0.14822734591438, 2: 0.0442635574783668, 4: 0.0089231878176106, 8: 0.00129387579855}
@@ -96,3 +97,27 @@ def test_deep_untied_floor_is_the_christoffel_function_at_200_digits(depth: int)
         one = mpmath.matrix([1] + [0] * depth)
         expected = 1 / mpmath.lu_solve(hankel, one)[0]
     assert untied_floor(Task(spectrum), depth).loss == pytest.approx(float(expected), rel=ROUNDOFF_LONG)
+
+
+@pytest.mark.parametrize("depth", [2, 5])
+def test_errors_of_sampled_floors_hold_the_scatter_of_seeds(depth: int) -> None:
+    """Optima are fitted to the draws that rate them, and rare contexts rule them: the claimed error must know both."""
+    task = Task(Spectrum.power_law(8, 1.0, 0.5), "rrs", 16)
+    seeds = [quadratic_loss(task, depth, samples=400, seed=seed) for seed in range(40)]
+    many = quadratic_loss(task, depth, samples=20_000, seed=10**6)
+    for floor_of in (tied_optimum_of, untied_floor_of):
+        reference, floors = floor_of(many, depth), [floor_of(loss, depth) for loss in seeds]
+        losses = np.array([floor.loss for floor in floors])
+        errors = np.hypot([floor.standard_error for floor in floors], reference.standard_error)
+        within = np.mean(np.abs(losses - reference.loss) <= 2 * errors)
+        assert within >= 0.95 - sampling(np.sqrt(0.95 * 0.05 / losses.size))
+        # Nor is it so wide that it says nothing: twice the scatter at most, and what the seeds decide in that.
+        assert np.median(errors) <= 2 * losses.std(ddof=1) * (1 + sampling(1 / np.sqrt(2 * 39)))
+
+
+def test_optimism_is_what_fitting_to_few_draws_hides() -> None:
+    task = Task(Spectrum.power_law(8, 1.0, 0.5), "rrs", 16)
+    assert untied_floor(Task(task.spectrum), 3).optimism == 0
+    few, many = (untied_floor(task, 4, samples=samples) for samples in (120, 8000))
+    assert few.optimism > 4 * many.optimism
+    assert few.standard_error >= few.optimism
