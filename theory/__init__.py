@@ -61,6 +61,7 @@ _HOME = {
     "merged_gain_flow": "theory.small_init_flows",
     "mode_half_times": "theory.half_times",
     "mode_sgd": "theory.fixed_basis",
+    "one_layer_modes": "theory.fixed_floors",
     "plateaus": "theory.small_init",
     "population_loss": "theory.losses",
     "predict": "theory.prediction",

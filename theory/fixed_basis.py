@@ -28,7 +28,6 @@ SOLVER_TOLERANCE = 1e-10
 MOST_ENTRIES = 4_000_000
 FEWEST_SAMPLES = 50
 MOST_SAMPLES = 200
-DESCENT_STEPS = 200
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -172,7 +171,7 @@ def mode_sgd(task: Task, start: npt.ArrayLike, learning_rate: float, steps: Iter
         For bad arguments or a finite context.
     """
     first = vector("start", np.atleast_1d(np.asarray(start, dtype=np.float64)))
-    rate, wanted = real("learning_rate", learning_rate, above=0), _whole(steps)
+    rate, wanted = real("learning_rate", learning_rate, above=0), whole_steps(steps)
     _population_only(task)
     lam, signal, depth = task.spectrum.eigenvalues, task.spectrum.signal, first.size
     levels, member, counts = np.unique(first, return_inverse=True, return_counts=True)
@@ -362,7 +361,7 @@ def sampled_mode_sgd(
     ValueError
         For bad arguments.
     """
-    rate, wanted = real("learning_rate", learning_rate, above=0), _whole(steps)
+    rate, wanted = real("learning_rate", learning_rate, above=0), whole_steps(steps)
     gains, done, path = np.zeros((loss.depth, loss.task.dim)), 0, []
     with np.errstate(over="ignore", invalid="ignore"):
         for step in wanted:
@@ -372,23 +371,6 @@ def sampled_mode_sgd(
             done = int(step)
             path.append(gains)
         return record(loss, path, "Ran every step.")
-
-
-def sampled_minimum(loss: SampledModes, gains: FloatArray, *, tied: bool) -> FloatArray:
-    """Return gains (depth, dim) of a local minimum of the sampled loss, by descent (L-BFGS) from ``gains``."""
-    from scipy.optimize import minimize
-
-    depth, dim = gains.shape
-    layers = 1 if tied else depth
-    begin = gains.mean(axis=0, keepdims=True) if tied else gains
-
-    def both(flat: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = loss.value_and_gradient(np.broadcast_to(flat.reshape(layers, dim), (depth, dim)))
-        return value, (gradient.sum(axis=0) if tied else gradient).ravel()
-
-    found = minimize(both, begin.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": DESCENT_STEPS})
-    best: FloatArray = np.broadcast_to(found.x.reshape(layers, dim), (depth, dim)).copy()
-    return best
 
 
 def record(loss: SampledModes, path: list[FloatArray], status: str) -> ModeGains:
@@ -404,7 +386,14 @@ def standard_error(path: ModeGains) -> FloatArray:
     return jackknife_error(path.losses)
 
 
-def _whole(steps: Iterable[float]) -> FloatArray:
+def whole_steps(steps: Iterable[float]) -> FloatArray:
+    """Return ``steps`` as increasing whole numbers, still float64.
+
+    Raises
+    ------
+    ValueError
+        If they are not.
+    """
     wanted = vector("steps", steps, minimum=0, increasing=True)
     if np.any(wanted != np.floor(wanted)):
         raise ValueError(f"steps={wanted[wanted != np.floor(wanted)][0]:g}: must be whole numbers")

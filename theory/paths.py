@@ -14,7 +14,7 @@ import numpy as np
 
 from theory.checks import FloatArray, choice, integer, real
 from theory.floors import Floor, tied_optimum_of, untied_floor_of
-from theory.losses import QuadraticLoss, jackknife_error, quadratic_loss
+from theory.losses import QuadraticLoss, quadratic_loss
 from theory.task import Task
 
 METHODS = ("flow", "sgd")
@@ -198,6 +198,8 @@ def _fixed(
     seed: int,
 ) -> Path:
     from theory import fixed_basis as fixed
+    from theory.fixed_floors import one_layer_modes, sampled_floors
+    from theory.small_init import one_layer_loss
     from theory.tie_breaking import break_pattern
 
     notes: dict[str, Any] = {}
@@ -223,8 +225,19 @@ def _fixed(
         return Path(
             walk.losses + tail, _padded(walk.gains, full_dim), {"tied": floor, "untied": floor}, notes, walk.status
         )
+    if depth == 1:
+        rate = training.learning_rate if training.method == "sgd" else None
+        walk = one_layer_modes(task, at, learning_rate=rate)
+        floor = Floor(one_layer_loss(task).floor + tail, 0.0, ())
+        notes["floors"] = "exact"
+        return Path(
+            walk.losses + tail, _padded(walk.gains, full_dim), {"tied": floor, "untied": floor}, notes, walk.status
+        )
     if deterministic:
-        raise ValueError("deterministic=True: must be left out in the setting fs, whose finite contexts are sampled")
+        raise ValueError(
+            "deterministic=True: must be left out in the setting fs beyond depth 1, where one gain a mode and layer "
+            "stands between the sample covariances and contexts are sampled"
+        )
     loss = fixed.SampledModes(task, depth, samples=samples, seed=seed)
     tied = not training.untied
     if training.method == "flow":
@@ -232,13 +245,11 @@ def _fixed(
         walk = fixed.sampled_mode_flow(loss, at, start=start, tied=tied)
     else:
         walk = fixed.sampled_mode_sgd(loss, training.learning_rate, at, tied=tied)
-    floors = {}
-    for name, is_tied in (("tied", True), ("untied", False)):
-        gains = fixed.sampled_minimum(loss, walk.gains[-1], tied=is_tied)
-        values = loss.replicates(gains) + tail
-        floors[name] = Floor(float(values[0]), float(jackknife_error(values)), ())
-    notes["floors"] = "lowest found by descent from the end of the path: upper bounds"
-    return Path(walk.losses + tail, _padded(walk.gains, full_dim), floors, notes, walk.status)
+    fresh = fixed.SampledModes(task, depth, samples=samples, seed=seed + 1)
+    floors, found = sampled_floors(loss, walk.gains[-1], fresh)
+    floors = {name: dataclasses.replace(floor, loss=floor.loss + tail) for name, floor in floors.items()}
+    found["floor_lower_bound"] += tail
+    return Path(walk.losses + tail, _padded(walk.gains, full_dim), floors, notes | found, walk.status)
 
 
 def _padded(gains: FloatArray, dim: int) -> FloatArray:

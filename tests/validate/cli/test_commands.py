@@ -289,3 +289,26 @@ def test_compare_judges_by_the_tolerance(capsys: pytest.CaptureFixture[str], tmp
         assert code == expected
         assert answer["agrees"] is (expected == 0)
         assert answer["max_relative_deviation"] == pytest.approx(1 - 1 / scale, rel=ROUNDOFF, abs=ROUNDOFF)
+
+
+@pytest.mark.parametrize("kind", ["npy", "csv"])
+def test_compare_takes_the_spectrum_of_a_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str, rng: np.random.Generator
+) -> None:
+    rows = rng.standard_normal((60, 4)) * [2.0, 1.0, 0.5, 0.3]
+    task = Task(Spectrum(np.linalg.eigvalsh(rows.T @ rows / 60)))
+    exact = predict(task, 2, method="sgd", learning_rate=0.5, steps=range(40)).loss
+    pd.DataFrame({"step": range(40), "loss": exact}).to_csv(tmp_path / "curve.csv", index=False)
+    if kind == "npy":
+        np.save(tmp_path / "rows.npy", rows)
+    else:
+        pd.DataFrame(rows, columns=list("abcd")).to_csv(tmp_path / "rows.csv", index=False)
+    flags = f"--spectrum {tmp_path}/rows.{kind} --depth 2 --learning-rate 0.5 --tolerance 1e-9 --json"
+    code, out, _ = run(capsys, "compare", "--curve", str(tmp_path / "curve.csv"), *flags.split())
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["agrees"] is True
+    # Another spectrum does not agree.
+    code, out, _ = run(capsys, "compare", "--curve", str(tmp_path / "curve.csv"), *flags.split()[2:])
+    assert code == 1
+    assert json.loads(out)["agrees"] is False

@@ -111,6 +111,18 @@ def test_small_starts_pass_their_plateaus(capsys: pytest.CaptureFixture[str]) ->
     assert turning["loss"][-1] == pytest.approx(turning["floor"]["tied"], rel=ARRIVED)
 
 
+def test_fixed_basis_at_finite_context_is_exact_for_one_layer_and_bracketed_beyond(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["--setting", "fs", "--dim", "6", "--context", "4", "--times", "1,1e6"]
+    one = answer(capsys, *arguments, "--depth", "1", "--deterministic")
+    assert one["standard_error"] == [0, 0]
+    assert one["loss"][-1] == pytest.approx(one["floor"]["tied"], rel=ARRIVED)
+    two = answer(capsys, *arguments, "--depth", "2", "--samples", "100")
+    assert two["floor_lower_bound"] <= two["floor"]["untied"] <= two["floor"]["tied"] * (1 + ROUNDOFF)
+    assert len(two["floor_starts"]["tied"]) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -119,7 +131,7 @@ def test_small_starts_pass_their_plateaus(capsys: pytest.CaptureFixture[str]) ->
         (["--width", "100", "--dim", "5"], "width"),
         (["--start", "heads"], "setting"),
         (["--start", "merged", "--untied", "--setting", "fs"], "start"),
-        (["--deterministic", "--setting", "fs", "--context", "5"], "deterministic"),
+        (["--deterministic", "--setting", "fs", "--context", "5", "--depth", "2"], "deterministic"),
         (["--deterministic", "--width", "3", "--context", "5"], "context"),
         (["--untied", "--break-size", "-1"], "break_size"),
         (["--method", "sgd", "--times", "1"], "times"),
