@@ -25,8 +25,10 @@ AGREEMENT = 1e-6
 # The starts are followed until a step lowers the cost by less than this share; the best is then polished and proven.
 ROUGH = 1e-9
 # Up to this many rows, noise unknown, winners by AICc are right less often than their weights say
-# (`benchmarks.recovery`: weights of 0.90 are right in 0.57 ± 0.10; above it 0.85 ± 0.07).
+# (`benchmarks.recovery`: weights of 0.91 are right in 0.68 ± 0.02).
 FEW_ROWS = 12
+# A rival this many times as probable as the first is a tie: 2 in AICc.
+TIED = float(np.exp(-1.0))
 # Further starts of each point of a profile, which may have more than one valley.
 PROFILE_STARTS = 4
 # A robust cost is first minimised with its bend this many times wider, where it has few local minima.
@@ -166,7 +168,7 @@ def rank_laws(
     fixed: Mapping[str, Mapping[str, float]] | None = None,
     **options: Any,
 ) -> list[FitResult]:
-    """Fit rival depth laws and return them best first by AICc, with their AICc weights.
+    """Fit rival depth laws and return them best first, with their probabilities and AICc weights.
 
     Parameters
     ----------
@@ -182,8 +184,9 @@ def rank_laws(
     Returns
     -------
     list of FitResult
-        Those without an answer last. The first one's status says when it is a tie, its warnings which laws are left
-        out because their fit did not converge.
+        By probability; by AICc where there are no probabilities (a robust cost, a plateau held). Those without an
+        answer last. The first one's status says when it is a tie, its warnings which laws are left out because their
+        fit did not converge.
 
     Raises
     ------
@@ -205,22 +208,40 @@ def rank_laws(
     best = min((fit.aicc for fit in fits if np.isfinite(fit.aicc)), default=np.inf)
     shares = np.array([np.exp(-0.5 * (fit.aicc - best)) if np.isfinite(fit.aicc) else 0.0 for fit in fits])
     total = shares.sum()
+    chances = _probabilities(fits)
     weighed = [
-        replace(fit, weight=float(share / total) if total > 0 else np.nan)
-        for fit, share in zip(fits, shares, strict=True)
+        replace(fit, weight=float(share / total) if total > 0 else np.nan, probability=float(chance))
+        for fit, share, chance in zip(fits, shares, chances, strict=True)
     ]
-    ranked = sorted(weighed, key=lambda fit: (not fit.answered, fit.aicc, len(fit.parameters)))
-    if total > 0:
+    ranked = sorted(weighed, key=lambda fit: (not fit.answered, -np.nan_to_num(fit.probability), fit.aicc))
+    first = ranked[0]
+    if np.isfinite(first.probability):
+        ties = [fit.law for fit in ranked[1:] if fit.probability > TIED * first.probability]
+        text = f" A tie: {', '.join(ties)} with a probability above 1/e of the first's."
+    else:
         ties = [fit.law for fit in ranked[1:] if fit.aicc - best < 2.0]
-        if ties:
-            text = f" A tie: {', '.join(ties)} within 2 in AICc."
-            ranked[0] = replace(ranked[0], status=ranked[0].status + text)
-        first = ranked[0]
-        if first.n <= FEW_ROWS and first.problem.sigma is None and len(ranked) > 1:
-            note = f"on {first.n} rows AICc weights promise too much: its small-sample term decides, not the fit"
-            ranked[0] = replace(first, warnings=(*first.warnings, note))
+        text = f" A tie: {', '.join(ties)} within 2 in AICc."
+    if ties:
+        first = replace(first, status=first.status + text)
+    if total > 0 and first.n <= FEW_ROWS and first.problem.sigma is None and len(ranked) > 1:
+        note = f"on {first.n} rows AICc weights promise too much; probabilities keep their promise"
+        first = replace(first, warnings=(*first.warnings, note))
+    ranked[0] = first
     missing = tuple(f"left out of the ranking: {error}" for error in errors)
     return [replace(ranked[0], warnings=(*ranked[0].warnings, *missing)), *ranked[1:]]
+
+
+def _probabilities(fits: Sequence[FitResult]) -> FloatArray:
+    """Return the laws' probabilities; NaN without an answer, and for all where one that has rows enough has none."""
+    from validate.fit_evidence import law_probabilities, log_evidence
+
+    evidence = np.full(len(fits), np.nan)
+    for place, fit in enumerate(fits):
+        if fit.answered:
+            evidence[place] = log_evidence(fit.problem, fit.row_weights, fit.held, fit.point)
+            if np.isnan(evidence[place]) and fit.n > int(np.sum(~fit.held)):
+                return np.full(len(fits), np.nan)
+    return law_probabilities(evidence)
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -303,6 +324,7 @@ def _fit(
         warnings=(),
         **criteria(problem, cost, free, known, table.weights),
         weight=np.nan,
+        probability=np.nan,
         left_out_error=left_out_error(problem, point, held, table.weights),
         interval_method=intervals,
         level=level,
@@ -363,6 +385,7 @@ def _proven(problem: FitProblem, start: FloatArray, held: np.ndarray, weights: F
     """Return the optimum after lmfit's least squares and Newton steps from ``start``, or raise if it is not one."""
     from validate.fit_polish import lmfit_polish
     from validate.fit_result import FitError
+    from validate.fit_valley import valley_bottom
 
     point = lmfit_polish(problem, start[0], held, weights)
     both = minimise(problem, np.stack([start[0], point]), weights=weights, held=held)
@@ -370,6 +393,9 @@ def _proven(problem: FitProblem, start: FloatArray, held: np.ndarray, weights: F
     if not both.converged[best]:
         both = minimise(problem, both.points[[best]], weights=weights, held=held, newton_steps=20 * NEWTON_STEPS)
         best = 0
+    if not both.converged[best]:
+        bottom = valley_bottom(problem, both.points[best], weights, held)
+        both = minimise(problem, bottom[None], weights=weights, held=held)
     accepted = both.converged[best] or (both.flat[best] and both.decrements[best] < FLAT_DECREMENT)
     if not accepted:
         raise FitError(

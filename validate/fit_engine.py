@@ -20,6 +20,12 @@ DECREMENT = 1e-10
 FLAT_DECREMENT = 1e-6
 # Least eigenvalue of the Hessian, scaled to a unit diagonal, below which a valley counts as flat.
 FLAT_CURVATURE = 1e-6
+# Points whose Newton step gains less than this share of the cost are refined by further Newton steps, which need not
+# lower a cost that rounding leaves as it is.
+NEARLY = 1e-6
+REFINEMENTS = 4
+# A few units in the last place of a parameter.
+PARAMETER_ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 # Steps of the two phases.
 GAUSS_NEWTON_STEPS = 60
 NEWTON_STEPS = 25
@@ -106,8 +112,23 @@ def minimise(
     if polish:
         points, costs = _descend(problem, points, row_weights, fixed, exact=True, limit=newton_steps, settle=settle)
     points, costs, decrements, flat = _settled(problem, points, costs, row_weights, fixed)
-    floor = 0.5 * ROUNDING_RESIDUAL**2 * np.sum(row_weights, axis=-1) * problem.unit
-    return Optima(points, costs, decrements, (decrements < DECREMENT) | (costs <= floor), flat)
+    converged = (decrements < DECREMENT) | (costs <= rounding_cost(problem, row_weights))
+    doubtful = np.flatnonzero(~converged & np.isfinite(costs))
+    if doubtful.size:
+        floor = _representable_cost(problem.members(doubtful), points[doubtful], row_weights[doubtful])
+        converged[doubtful] = costs[doubtful] <= floor
+    return Optima(points, costs, decrements, converged, flat)
+
+
+def rounding_cost(problem: FitProblem, weights: FloatArray) -> FloatArray:
+    """Return the cost of residuals that are rounding, for row weights (..., n)."""
+    return np.asarray(0.5 * ROUNDING_RESIDUAL**2 * np.sum(weights, axis=-1) * problem.unit)
+
+
+def _representable_cost(problem: FitProblem, points: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the cost of the residuals that the rounding of the parameters themselves makes, (B,)."""
+    residual = np.abs(problem.jacobian(points)) @ np.abs(points)[:, :, None] * PARAMETER_ROUNDING
+    return np.asarray(0.5 * np.sum(weights * residual[:, :, 0] ** 2, axis=-1))
 
 
 def _frozen(problem: FitProblem, points: FloatArray, gradient: FloatArray, fixed: np.ndarray) -> np.ndarray:
@@ -216,19 +237,36 @@ def _settled(
     rows = np.flatnonzero(np.isfinite(costs))
     if not rows.size:
         return points, costs, decrements, flat
-    part, weight = problem.members(rows), weights[rows]
-    points[rows] = _snapped(part, points[rows], part.gradient(points[rows], weight), fixed[rows])
-    costs[rows] = part.cost(points[rows], weight)
-    gradient, curvature = _quadratic(part, points[rows], weight, exact=True)
-    frozen = _frozen(part, points[rows], gradient, fixed[rows])
-    step = _steps(curvature, gradient, frozen, np.full(rows.size, 1e-12))
-    gain = 0.5 * np.abs(np.einsum("bk,bk->b", gradient, step))
-    share = np.where(gain == 0, 0.0, gain / np.maximum(costs[rows], 1e-300))
-    decrements[rows] = np.where(np.isfinite(share), share, np.inf)
+    part = problem.members(rows)
+    points[rows] = _snapped(part, points[rows], part.gradient(points[rows], weights[rows]), fixed[rows])
+    step = np.zeros((rows.size, points.shape[1]))
+    for trial in range(REFINEMENTS):
+        part, weight = problem.members(rows), weights[rows]
+        here = np.clip(points[rows] + step, problem.lower, problem.upper)
+        cost = part.cost(here, weight)
+        gradient, curvature = _quadratic(part, here, weight, exact=True)
+        frozen = _frozen(part, here, gradient, fixed[rows])
+        step = _steps(curvature, gradient, frozen, np.full(rows.size, 1e-12))
+        gain = 0.5 * np.abs(np.einsum("bk,bk->b", gradient, step))
+        share = np.where(gain == 0, 0.0, gain / np.maximum(cost, 1e-300))
+        share = np.where(np.isfinite(share), share, np.inf)
+        # The cost no longer tells such points apart; the gradient does.
+        rounding = 2.0 * np.sqrt(costs[rows] * rounding_cost(problem, weight))
+        better = (share < decrements[rows]) & (cost <= costs[rows] + rounding) | (trial == 0)
+        chosen = rows[better]
+        points[chosen], costs[chosen], decrements[chosen] = here[better], cost[better], share[better]
+        flat[chosen] = _flatness(curvature[better], frozen[better])
+        waiting = better & (share >= DECREMENT) & (share < NEARLY)
+        rows, step = rows[waiting], step[waiting]
+        if not rows.size:
+            break
+    return points, costs, decrements, flat
+
+
+def _flatness(curvature: FloatArray, frozen: np.ndarray) -> np.ndarray:
+    """Return whether the curvature among free parameters, scaled to a unit diagonal, vanishes along a direction."""
     free = ~frozen
     scale = np.sqrt(np.maximum(np.abs(np.einsum("bkk->bk", curvature)), 1e-300))
     matrix = curvature / (scale[:, :, None] * scale[:, None, :]) * (free[:, :, None] & free[:, None, :])
     matrix = np.nan_to_num(matrix, posinf=0.0, neginf=0.0) + np.eye(matrix.shape[1]) * frozen[:, None, :]
-    least = np.linalg.eigvalsh(matrix).min(axis=1)
-    flat[rows] = least < FLAT_CURVATURE
-    return points, costs, decrements, flat
+    return np.asarray(np.linalg.eigvalsh(matrix).min(axis=1) < FLAT_CURVATURE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,8 @@ ROUNDING_RESIDUAL = 1e-14
 LARGEST_LOG = 200.0
 # Residuals as large as this are as good as infinite.
 LARGEST_RESIDUAL = 1e100
-# Relative step of the difference of gradients that gives the Hessian.
-HESSIAN_STEP = 6e-6
+# Imaginary step of the second derivatives, in units of each parameter: nothing is subtracted, so it may be this small.
+IMAGINARY_STEP = 1e-30
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,9 @@ class FitProblem:
         size = 1.0 if self.residuals == "log" else float(np.max(np.abs(self.loss_values)))
         return size**2 if self.sigma is None else (size / float(np.min(self.sigma))) ** 2
 
-    def natural(self, points: FloatArray) -> FloatArray:
+    def natural(self, points: Any) -> Any:
         """Return parameters from their search scale."""
+        # numpy orders complex numbers by their real parts first.
         return np.where(
             self.logarithmic, np.exp(np.where(self.logarithmic, np.minimum(points, LARGEST_LOG), 0.0)), points
         )
@@ -127,11 +129,16 @@ class FitProblem:
 
     def linearised(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the residuals, (B, n), and their derivatives with respect to the searched parameters, (B, n, k)."""
+        predicted, out = self._slopes(points)
+        return self._residual_of(predicted), out
+
+    def _slopes(self, points: Any) -> tuple[Any, Any]:
+        """Return the law, (B, n), and the residuals' derivatives, (B, n, k), at real or complex points (B, k)."""
         values = self.natural(points)
         arguments = self._arguments(values)
         shape = (len(points), self.rows)
         predicted = np.broadcast_to(self.law.function(*arguments), shape)
-        out = np.empty((*shape, points.shape[1]))
+        out = np.empty((*shape, points.shape[1]), dtype=points.dtype)
         for index, part in enumerate(self.law.gradient(*arguments)):
             out[:, :, index] = part
         out *= np.where(self.logarithmic, values, 1.0)[:, None, :]
@@ -139,7 +146,7 @@ class FitProblem:
             out /= predicted[:, :, None]
         if self.sigma is not None:
             out /= self.sigma[..., None]
-        return self._residual_of(predicted), out
+        return predicted, out
 
     def _arguments(self, values: FloatArray) -> list[FloatArray]:
         columns = [self.columns[name] for name in self.law.variables]
@@ -205,19 +212,21 @@ class FitProblem:
         return slope_of_cost(weights * self.influence(residual)[0], jacobian)
 
     def hessian(self, points: FloatArray, weights: FloatArray) -> FloatArray:
-        """Return the second derivatives of the cost, from central differences of its gradient, (B, k, k)."""
-        batch, count = points.shape
-        steps = HESSIAN_STEP * np.maximum(np.abs(points), 1e-3 * self.sizes)
-        above, below = np.minimum(points + steps, self.upper), np.maximum(points - steps, self.lower)
-        out = np.zeros((batch, count, count))
-        for index in range(count):
-            width = above[:, [index]] - below[:, [index]]
-            one, two = points.copy(), points.copy()
-            one[:, index], two[:, index] = above[:, index], below[:, index]
-            with np.errstate(invalid="ignore"):
-                difference = self.gradient(one, weights) - self.gradient(two, weights)
-                out[:, index, :] = difference / np.where(width > 0, width, np.inf)
-        return 0.5 * (out + np.swapaxes(out, 1, 2))
+        """Return the second derivatives of the cost, (B, k, k), to rounding.
+
+        The residuals' second derivatives come from the Jacobian at complex points (Squire and Trapp 1998, SIAM Review
+        40, 110): differences of gradients would lose the curvature of a flat valley.
+        """
+        residual, jacobian = self.linearised(points)
+        psi, slope, _ = self.influence(residual)
+        out = np.swapaxes(jacobian, 1, 2) @ ((weights * slope)[:, :, None] * jacobian)
+        pull = weights * psi
+        for index in range(points.shape[1]):
+            moved = points.astype(complex)
+            moved[:, index] += 1j * IMAGINARY_STEP
+            bend = self._slopes(moved)[1].imag / IMAGINARY_STEP
+            out[:, index, :] += slope_of_cost(pull, bend)
+        return np.asarray(0.5 * (out + np.swapaxes(out, 1, 2)))
 
     def members(self, rows: np.ndarray) -> FitProblem:
         """Return the problem for some fits of the batch, where each has rows of its own."""
@@ -234,7 +243,10 @@ class FitProblem:
 def search_domain(law: DepthLaw) -> tuple[FloatArray, FloatArray]:
     """Return lower and upper ends of a law's parameters on their search scale."""
     with np.errstate(divide="ignore"):
-        ends = [(np.log(p.lower), np.log(p.upper)) if p.scale == "log" else (p.lower, p.upper) for p in law.parameters]
+        ends = [
+            (np.log(p.lower), min(np.log(p.upper), LARGEST_LOG)) if p.scale == "log" else (p.lower, p.upper)
+            for p in law.parameters
+        ]
     return np.array([end[0] for end in ends], dtype=float), np.array([end[1] for end in ends], dtype=float)
 
 

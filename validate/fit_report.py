@@ -55,6 +55,7 @@ class FitReport(Result):
                 "law": fit.law,
                 "aicc": fit.aicc,
                 "weight": fit.weight,
+                "probability": fit.probability,
                 "bic": fit.bic,
                 "left_out_error": fit.left_out_error,
                 "status": fit.status,
@@ -72,9 +73,10 @@ class FitReport(Result):
         """Return the best law and one line a rival."""
         lines = [str(self.best)]
         if len(self.ranking) > 1:
-            lines.append("ranking by AICc:")
+            lines.append(f"ranking by {'AICc' if np.isnan(self.best.probability) else 'probability'}:")
             lines += [
-                f"  {fit.law:>24}  AICc {fit.aicc:9.2f}  weight {fit.weight:.3f}  left-out {fit.left_out_error:.2%}"
+                f"  {fit.law:>24}  probability {fit.probability:.3f}  AICc {fit.aicc:9.2f}  weight {fit.weight:.3f}"
+                f"  left-out {fit.left_out_error:.2%}"
                 if fit.answered
                 else f"  {fit.law:>24}  {fit.status}"
                 for fit in self.ranking

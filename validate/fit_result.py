@@ -73,6 +73,9 @@ class FitResult(Result):
         Information criteria; infinite where there are too few rows for one.
     weight
         Share of the AICc weights among the laws ranked together; NaN for a law fitted alone.
+    probability
+        Probability among the laws ranked together, parameters and noise integrated out (`validate.fit_evidence`); NaN
+        for a law fitted alone, or where the cost or the parameters held leave no such integral.
     left_out_error
         Root mean square relative error of each depth predicted from the others; NaN where too few are left.
     interval_method, level
@@ -91,6 +94,7 @@ class FitResult(Result):
     aicc: float
     bic: float
     weight: float
+    probability: float
     left_out_error: float
     interval_method: str
     level: float
@@ -118,6 +122,7 @@ class FitResult(Result):
                 "aicc": self.aicc,
                 "bic": self.bic,
                 "aicc_weight": self.weight,
+                "probability": self.probability,
                 "left_out_error": self.left_out_error,
                 "residuals": self.problem.residuals,
                 "robust": {"loss": self.problem.robust, "scale": self.problem.robust_scale},

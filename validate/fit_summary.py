@@ -170,6 +170,7 @@ def no_answer(
         aicc=np.inf,
         bic=np.inf,
         weight=np.nan,
+        probability=np.nan,
         left_out_error=np.nan,
         interval_method=method,
         level=level,

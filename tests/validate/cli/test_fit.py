@@ -50,7 +50,8 @@ def test_rivals_are_ranked(runs: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert answer["n"] == 10
     assert len(answer["ranking"]) == 7
     assert answer["ranking"][0]["law"] == answer["law"]
-    assert sum(entry["weight"] for entry in answer["ranking"]) == pytest.approx(1, abs=REFERENCE_EXPONENT)
+    for name in ("weight", "probability"):
+        assert sum(entry[name] for entry in answer["ranking"]) == pytest.approx(1, abs=REFERENCE_EXPONENT)
     plateau = answer["parameters"]["plateau"]
     assert plateau["ci95"][0] < plateau["value"] < plateau["ci95"][1]
 
@@ -167,6 +168,6 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 
 def test_text_output_names_the_rivals(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = call(capsys, runs, "--depth", "depth", "--loss", "loss")
-    assert "ranking by AICc" in out
+    assert "ranking by probability" in out
     assert "plateau" in out
     assert np.all([name in out for name in ("power", "exponential", "spectral", "ar1")])
