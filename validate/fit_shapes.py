@@ -15,13 +15,11 @@ import numpy as np
 from theory.checks import FloatArray
 from theory.depth_laws import EXPONENT_RANGE, LARGEST_CORRELATION, ar1
 from validate.fit_engine import minimise
-from validate.fit_problem import ROUNDING_RESIDUAL, FitProblem
+from validate.fit_problem import LARGEST_LOG, ROUNDING_RESIDUAL, FitProblem
 
 # The scan: plateau's shares evenly on the logit scale, shapes evenly on the scale that `shape_grid` names.
 LOGITS = np.linspace(-25.0, 25.0, 251)
 SHAPES = 321
-# An exponential's own coefficient overflows where its falling term at the smallest depth is less than this.
-TINY = 1e-280
 # Local minima of the scan that are followed down.
 MOST_MINIMA = 24
 
@@ -143,10 +141,13 @@ def least_cost(problem: FitProblem, weights: FloatArray) -> tuple[float, FloatAr
     term, unit = falling_terms(law, table.depth, shape)
     share = np.zeros(1) if law == "spectral" else np.append(0.0, 1.0 / (1.0 + np.exp(-LOGITS)))
     costs, size = shape_costs(table, term[:, None, :], np.broadcast_to(share, (shape.size, share.size)))
-    where = np.argwhere(_local_minima(costs))
+    # A coefficient too large for float64 belongs to a term that is a step: so do smaller ones, with the same cost.
+    with np.errstate(divide="ignore"):
+        logarithm = np.log(size * (1.0 - share)) - np.log(unit)[:, None]
+    where = np.argwhere(_local_minima(np.where(logarithm < LARGEST_LOG, costs, np.inf)))
     where = where[np.argsort(costs[where[:, 0], where[:, 1]])][:MOST_MINIMA]
     at, of = where[:, 0], where[:, 1]
-    plateau, fall = size[at, of] * share[of], size[at, of] * (1.0 - share[of]) / np.maximum(unit[at], TINY)
+    plateau, fall = size[at, of] * share[of], size[at, of] * (1.0 - share[of]) / unit[at]
     values = {"plateau": plateau, "coefficient": fall, "exponent": shape[at], "decay_depth": shape[at]}
     values["correlation"] = shape[at]
     if law == "inverse-depth-corrected":
@@ -164,11 +165,13 @@ def rounding_cost(table: ShapeTable) -> float:
 
 
 def _local_minima(costs: FloatArray) -> np.ndarray:
-    """Return which entries of a grid, (T, W), are no larger than all their neighbours."""
+    """Return which entries of a grid, (T, W), are least among their neighbours; of equal ones in a row, the last."""
     padded = np.pad(costs, 1, constant_values=np.inf)
     out = np.isfinite(costs)
     rows, columns = costs.shape
     for down in range(3):
         for right in range(3):
-            out &= costs <= padded[down : down + rows, right : right + columns]
+            neighbour = padded[down : down + rows, right : right + columns]
+            later = (down, right) > (1, 1)
+            out &= (costs < neighbour) if later else (costs <= neighbour)
     return np.asarray(out)

@@ -92,6 +92,15 @@ def test_the_scan_sees_both_valleys() -> None:
     assert least_cost(given, np.ones(6))[0] == pytest.approx(ends.min(), rel=ROUNDOFF_LONG)
 
 
+def test_the_scan_is_not_caught_on_a_flat(rng: np.random.Generator) -> None:
+    """A step: every short decay depth costs the same to rounding, and the least of them is a limit."""
+    depth = np.array([10.0, 17, 19, 21, 30, 38, 42, 60])
+    loss = np.where(depth < 11, 0.7, 0.636) * np.exp(0.02 * rng.standard_normal(8))
+    given = FitProblem(DEPTH_LAWS["exponential"], {"depth": depth}, loss)
+    limit = 0.5 * float(np.sum((np.log(loss[1:]) - np.log(loss[1:]).mean()) ** 2))
+    assert least_cost(given, np.ones(8))[0] <= limit * (1 + SAME_OPTIMUM)
+
+
 def test_other_problems_are_refused() -> None:
     joint = FitProblem(additive_law(("width", "depth")), {"width": DEPTH, "depth": DEPTH}, DEPTH)
     robust = FitProblem(DEPTH_LAWS["power"], {"depth": DEPTH}, DEPTH, robust="huber")
