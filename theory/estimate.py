@@ -21,22 +21,17 @@ import numpy.typing as npt
 
 from theory.checks import LARGEST_REAL, FloatArray, integer, real, vector
 from theory.results import Result, axes_or_new
-from theory.sampling_bias import fall_of_equal_eigenvalues, without_sampling_bias
+from theory.sampling_bias import fall_of_equal_eigenvalues, redrawn, without_sampling_bias
+from theory.straight_runs import LEAST_BINS, LEAST_RATIO, bin_edges, kept_modes, line, straight_window
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-# A window of modes must span this ratio of k and hold this many modes to carry a power law.
-LEAST_RATIO, LEAST_MODES = 4.0, 10
-# Windows are straight when the chi^2 of the binned deviations is below its degrees of freedom by this many deviations.
-STRAIGHT = 2.5
-# A run of noise modes, at most this share of all, is left out when the straight run grows by this factor.
-MOST_NOISE, PAYS = 0.25, 1.5
 # A straight run over less than this share of log k is an accident, or the noise itself.
 LEAST_SHARE = 0.5
-# Bins a factor of e in k, and the least number of bins in a fit.
-BINS_PER_E, LEAST_BINS = 4, 4
+# Samples drawn anew to see what the choice of modes and the sampling error do to the capacity.
+REDRAWN = 12
 # A sample of fewer rows than this times the modes has no usable least-squares task.
 ROWS_PER_MODE = 1.2
 
@@ -58,7 +53,8 @@ class SpectrumEstimate(Result):
     capacity, source : float
         nu and beta; NaN where the data do not determine them.
     capacity_interval, source_interval : (low, high)
-        At ``level``, from the sampling error, the spread over windows and, for the source, the scatter of the task.
+        At ``level``, from the sampling error, the spread over windows or over samples drawn anew, whichever is larger,
+        and, for the source, the scatter of the task.
     window : (first, last)
         Modes, counted from 1, on which the power laws were fitted; (0, 0) if there are none.
     left_out : (first, last)
@@ -256,8 +252,8 @@ def _fit(
     nothing = (math.nan, math.nan)
     capacity, capacity_interval, source, source_interval, window = math.nan, nothing, math.nan, nothing, (0, 0)
     sentences = []
-    kept, left_out = _kept_modes(eigenvalues, n, last)
-    found = _straight_window(eigenvalues[kept], n, kept.size)
+    kept, left_out = kept_modes(eigenvalues, n, last)
+    found = straight_window(eigenvalues[kept], n, kept.size)
     if found is None:
         sentences.append("No run of modes looks like a power law.")
     elif math.log(found[1] / found[0]) < LEAST_SHARE * math.log(kept.size):
@@ -268,6 +264,8 @@ def _fit(
         sentences.append("The eigenvalues fall by no more than sampling alone would make them.")
     else:
         first, end, capacity, error, freedom = found
+        if n:
+            error = max(error, _redrawn_error(raw, eigenvalues, n, last, capacity))
         window = (int(kept[first - 1]) + 1, int(kept[end - 1]) + 1)
         capacity_interval = _interval(capacity, error, freedom, level)
         sentences.append(f"Power law on modes {window[0]} to {window[1]}.")
@@ -299,105 +297,22 @@ def _fit(
     )
 
 
+def _redrawn_error(raw: FloatArray, eigenvalues: FloatArray, n: int, last: int, capacity: float) -> float:
+    """Return the root mean square change of the capacity over other samples, all choices of modes made anew."""
+    changes = []
+    for other in redrawn(raw, eigenvalues, n, REDRAWN):
+        kept, _ = kept_modes(other, n, last)
+        found = straight_window(other[kept], n, kept.size)
+        if found is not None:
+            changes.append(found[2] - capacity)
+    return float(np.sqrt(np.mean(np.square(changes)))) if changes else 0.0
+
+
 def _interval(value: float, error: float, freedom: float, level: float) -> tuple[float, float]:
     from scipy.stats import t
 
     half = float(t.ppf((1 + level) / 2, freedom)) * error
     return value - half, value + half
-
-
-def _edges(first: int, last: int) -> npt.NDArray[np.int64]:
-    """Return bin edges, a factor e^(1/BINS_PER_E) apart in k where modes are many, else one mode a bin."""
-    count = max(2, math.ceil(BINS_PER_E * math.log((last + 1) / first)) + 1)
-    return np.unique(np.rint(np.geomspace(first, last + 1, count)).astype(np.int64))
-
-
-def _bins(log_x: FloatArray, n: int) -> tuple[npt.NDArray[np.int64], FloatArray, FloatArray, FloatArray]:
-    """Return bin edges, mean log k, mean log lambda, and its error."""
-    edges = _edges(1, log_x.size)
-    counts = np.diff(edges)
-    sums = np.concatenate([[[0.0, 0.0]], np.cumsum(np.stack([np.log(np.arange(1, log_x.size + 1)), log_x], 1), 0)])
-    centre, height = np.diff(sums[edges - 1], axis=0).T / counts
-    # Relative sampling error of a Gaussian variance; exact eigenvalues have none.
-    return edges, centre, height, _floor((math.sqrt(2 / n) if n else 0.0) / np.sqrt(counts))
-
-
-def _kept_modes(eigenvalues: FloatArray, n: int, last: int) -> tuple[npt.NDArray[np.int64], tuple[int, int]]:
-    """Return the modes (from 0) to fit, and the run of noise modes (from 1) left out; (0, 0) if that does not pay."""
-    last = min(last, int(np.count_nonzero(eigenvalues > eigenvalues[0] * 1e-14)))
-    every = np.arange(last)
-    plain = _straight_window(eigenvalues, n, last)
-    span = 1.0 if plain is None else plain[1] / plain[0]
-    if last < 2 * LEAST_MODES or span > last / PAYS:
-        return every, (0, 0)
-    log_x = np.log(eigenvalues[:last])
-
-    def misfit(start: int, length: int) -> float:
-        _, centre, height, error = _bins(np.delete(log_x, slice(start, start + length)), n)
-        return _line(centre, height, error)[2] / max(centre.size - 2, 1)
-
-    most = int(MOST_NOISE * last)
-    starts = np.unique(np.geomspace(2, last - 2, 40).astype(int))
-    lengths = np.unique(np.geomspace(2, most, 16).astype(int))
-    candidates = [(misfit(a, m), a, m) for a in starts for m in lengths if a + m <= last]
-    _, a, m = min(candidates)
-    for radius in (max(m // 4, 2), max(m // 10, 1), 1):
-        around = [
-            (misfit(p, q), p, q)
-            for p in range(max(1, a - 2 * radius), a + 2 * radius + 1, radius)
-            for q in range(max(2, m - 2 * radius), min(most, m + 2 * radius) + 1, radius)
-            if p + q <= last
-        ]
-        _, a, m = min(around)
-    kept = np.delete(every, slice(a, a + m))
-    found = _straight_window(eigenvalues[kept], n, kept.size)
-    if found is None or found[1] / found[0] < PAYS * span or not found[0] - 1 <= a < found[1]:
-        return every, (0, 0)
-    return kept, (int(a) + 1, int(a + m))
-
-
-def _straight_window(eigenvalues: FloatArray, n: int, last: int) -> tuple[int, int, float, float, float] | None:
-    """Return first and last mode, slope, its error and degrees of freedom of the longest straight run, or ``None``."""
-    positive = eigenvalues > eigenvalues[0] * 1e-14
-    last = min(last, int(np.count_nonzero(positive)))
-    if last < LEAST_MODES:
-        return None
-    edges, centre, height, error = _bins(np.log(eigenvalues[:last]), n)
-    best: tuple[float, int, int] | None = None
-    slopes: dict[tuple[int, int], tuple[float, float]] = {}
-    for i in range(centre.size):
-        for j in range(i + LEAST_BINS, centre.size + 1):
-            if edges[j] / edges[i] < LEAST_RATIO or edges[j] - edges[i] < LEAST_MODES:
-                continue
-            slope, slope_error, chi2 = _line(centre[i:j], height[i:j], error[i:j])
-            freedom = j - i - 2
-            if chi2 <= freedom + STRAIGHT * math.sqrt(2 * freedom):
-                slopes[i, j] = (-slope, slope_error)
-                length = float(edges[j] / edges[i])
-                if best is None or length > best[0]:
-                    best = (length, i, j)
-    if best is None:
-        return None
-    _, i, j = best
-    capacity, slope_error = slopes[i, j]
-    # Windows about as long, which the data allow as well, say how far the choice matters.
-    near = [s for (a, b), (s, _) in slopes.items() if edges[b] / edges[a] > best[0] / 2 and a >= i and b <= j]
-    return int(edges[i]), int(edges[j] - 1), capacity, math.hypot(slope_error, float(np.std(near))), float(j - i - 2)
-
-
-def _floor(error: FloatArray) -> FloatArray:
-    """Return errors not below one per cent a bin: what is left of the bias, and of the data's own unevenness."""
-    return np.hypot(error, 0.01)
-
-
-def _line(x: FloatArray, y: FloatArray, error: FloatArray) -> tuple[float, float, float]:
-    """Return slope, its error and chi^2 of the weighted line through y."""
-    weight = error**-2.0
-    mean_x, mean_y = np.average(x, weights=weight), np.average(y, weights=weight)
-    spread = float(np.sum(weight * (x - mean_x) ** 2))
-    slope = float(np.sum(weight * (x - mean_x) * (y - mean_y))) / spread
-    chi2 = float(np.sum(weight * (y - mean_y - slope * (x - mean_x)) ** 2))
-    return slope, spread**-0.5, chi2
 
 
 def _source(
@@ -408,7 +323,7 @@ def _source(
     log of the mean signal in a bin against log k has slope -(nu beta + 1). A Gaussian task scatters each mode's signal
     by sqrt(2) of itself, and noise adds 4 s sigma^2 / n + 2 sigma^4 / n^2 to its variance.
     """
-    edges = _edges(first, last)
+    edges = bin_edges(first, last)
     floor = noise / n if n else 0.0
     centre, height, error = [], [], []
     for a, b in itertools.pairwise(edges):
@@ -423,7 +338,7 @@ def _source(
             error.append(deviation / mean)
     if len(centre) < LEAST_BINS or math.exp(centre[-1] - centre[0]) < LEAST_RATIO / 2:
         return math.nan, math.nan, math.nan, "The signal does not stand out of the noise over enough modes: no source."
-    slope, slope_error, chi2 = _line(np.array(centre), np.array(height), np.array(error))
+    slope, slope_error, chi2 = line(np.array(centre), np.array(height), np.array(error))
     freedom = len(centre) - 2
     # Where the bins scatter more than a Gaussian task explains, they say so themselves.
     slope_error *= math.sqrt(max(1.0, chi2 / freedom))

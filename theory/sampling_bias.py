@@ -30,6 +30,21 @@ def without_sampling_bias(raw: FloatArray, n: int) -> FloatArray:
     return corrected
 
 
+def redrawn(raw: FloatArray, corrected: FloatArray, n: int, draws: int) -> list[FloatArray]:
+    """Return what other samples of n rows would have given: drawn from ``corrected``, freed of the bias of ``raw``."""
+    top = min(int(np.count_nonzero(raw > raw[0] * 1e-14)), n, MOST_SIMULATED)
+    rest = float(raw[top:].sum())
+    bias = np.log(raw[:top]) - np.log(corrected[:top])
+    rng = np.random.default_rng(SEED + 1)
+    found = []
+    for _ in range(draws):
+        other = corrected.copy()
+        other[:top] = np.exp(np.minimum.accumulate(_log_draw(corrected[:top], rest, n, rng) - bias))
+        other[top:] = np.minimum(other[top:], other[top - 1])
+        found.append(other)
+    return found
+
+
 def fall_of_equal_eigenvalues(dim: int, n: int, last: int) -> float:
     """Return the largest fall of log lambda from mode 1 to ``last`` in samples of n rows with equal eigenvalues.
 

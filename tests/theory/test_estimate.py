@@ -65,6 +65,19 @@ def test_ten_per_cent_of_noise_modes_do_not_fool_it(rng, noise_at):
     assert noise_at > 8 or abs(np.mean(plain) - 1.2) > 0.05
 
 
+@pytest.mark.parametrize(("dim", "n", "nu", "noise_modes"), [(100, 400, 0.8, 10), (60, 120, 1.0, 0)])
+def test_few_rows_and_flat_spectra_widen_the_interval_rather_than_fool_it(rng, dim, n, nu, noise_modes):
+    trials, hits, width = 14, 0, []
+    for _ in range(trials):
+        rows, _ = samples(rng, dim, n, nu, 0.8, noise_modes=noise_modes, noise_at=30 if noise_modes else None)
+        low, high = estimate_spectrum(rows, level=LEVEL).capacity_interval
+        # What is left open is not a wrong answer.
+        hits += math.isnan(low) or low <= nu <= high
+        width.append(high - low)
+    assert within_binomial(hits, trials, LEVEL)
+    assert np.nanmedian(width) < 0.4
+
+
 def test_bias_correction_undoes_the_bias_it_was_not_told(rng):
     dim, n, nu = 150, 300, 1.0
     truth = np.arange(1, dim + 1.0) ** -nu
