@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -25,12 +26,18 @@ def bin_edges(first: int, last: int) -> npt.NDArray[np.int64]:
     return np.unique(np.rint(np.geomspace(first, last + 1, count)).astype(np.int64))
 
 
+@functools.lru_cache(maxsize=1024)
+def _grid(size: int) -> tuple[npt.NDArray[np.int64], FloatArray, FloatArray]:
+    """Return the bin edges of that many modes, modes a bin, and mean log k of each bin."""
+    edges = bin_edges(1, size)
+    counts = np.diff(edges).astype(np.float64)
+    return edges, counts, np.add.reduceat(np.log(np.arange(1, size + 1)), edges[:-1] - 1) / counts
+
+
 def _bins(log_x: FloatArray, n: int) -> tuple[npt.NDArray[np.int64], FloatArray, FloatArray, FloatArray]:
     """Return bin edges, mean log k, mean log lambda, and its error."""
-    edges = bin_edges(1, log_x.size)
-    counts = np.diff(edges)
-    sums = np.concatenate([[[0.0, 0.0]], np.cumsum(np.stack([np.log(np.arange(1, log_x.size + 1)), log_x], 1), 0)])
-    centre, height = np.diff(sums[edges - 1], axis=0).T / counts
+    edges, counts, centre = _grid(log_x.size)
+    height = np.add.reduceat(log_x, edges[:-1] - 1) / counts
     # Relative sampling error of a Gaussian variance; exact eigenvalues have none.
     return edges, centre, height, _floor((math.sqrt(2 / n) if n else 0.0) / np.sqrt(counts))
 
@@ -46,7 +53,7 @@ def kept_modes(eigenvalues: FloatArray, n: int, last: int) -> tuple[npt.NDArray[
     log_x = np.log(eigenvalues[:last])
 
     def misfit(start: int, length: int) -> float:
-        _, centre, height, error = _bins(np.delete(log_x, slice(start, start + length)), n)
+        _, centre, height, error = _bins(np.concatenate([log_x[:start], log_x[start + length :]]), n)
         return line(centre, height, error)[2] / max(centre.size - 2, 1)
 
     most = int(MOST_NOISE * last)
@@ -106,8 +113,9 @@ def _floor(error: FloatArray) -> FloatArray:
 def line(x: FloatArray, y: FloatArray, error: FloatArray) -> tuple[float, float, float]:
     """Return slope, its error and chi^2 of the weighted line through y."""
     weight = error**-2.0
-    mean_x, mean_y = np.average(x, weights=weight), np.average(y, weights=weight)
-    spread = float(np.sum(weight * (x - mean_x) ** 2))
-    slope = float(np.sum(weight * (x - mean_x) * (y - mean_y))) / spread
-    chi2 = float(np.sum(weight * (y - mean_y - slope * (x - mean_x)) ** 2))
+    total = weight.sum()
+    x, y = x - (weight @ x) / total, y - (weight @ y) / total
+    spread = float(weight @ (x * x))
+    slope = float(weight @ (x * y)) / spread
+    chi2 = float(weight @ (y - slope * x) ** 2)
     return slope, spread**-0.5, chi2
