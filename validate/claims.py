@@ -222,7 +222,7 @@ def register() -> list[Claim]:
             "errors and, at the shortest, softmax's is within 0.25 or two standard errors of 1; fails if they differ "
             "by more than 0.5 and two standard errors at the longest, or softmax's differs from 1 by as much at the "
             "shortest. Supported if it holds on all, not supported if it fails on any, undecided otherwise. Exponents "
-            "of unconverged runs decide nothing.",
+            "of unconverged runs, or with a standard error above 0.25, support nothing.",
             decisions.crossover,
         ),
     ]

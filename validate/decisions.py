@@ -25,7 +25,8 @@ def curves(evidence: Evidence) -> Verdict:
     if table.empty:
         return _missing("no predicted curve was trained")
     number = float(table["rms"].max())
-    reason = f"rms deviation at most {100 * number:.2f} % over {len(table)} depths"
+    worst = table["depth"].iloc[int(table["rms"].argmax())]
+    reason = f"rms deviation at most {100 * number:.2f} % over {len(table)} depths (at L = {worst:g})"
     details = {"rms": table.set_index("depth")["rms"].to_dict()}
     return Verdict("", _three_way(number, 0.03, 0.06), number, reason, details)
 
@@ -287,7 +288,7 @@ def _crossover_on(ends: dict[tuple[str, str], tuple[float, float]]) -> dict[str,
     elif any(np.isnan(gap) or np.isnan(error) for gap, error in gaps):
         state = "open"
     else:
-        state = "holds" if all(gap <= max(0.25, error) for gap, error in gaps) else "open"
+        state = "holds" if all(gap <= max(0.25, error) and error <= 0.5 for gap, error in gaps) else "open"
     return {"state": state, "exponent": short, "reason": reason}
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sim import Run
     from sim.probes import ProbeHistory, Probes
 
-PROBE_CONTEXTS = 64
+PROBE_CONTEXTS = 128
 DYNAMICS = ("dynamics-linear", "dynamics-softmax")
 FOCUSED = "depth-softmax"
 

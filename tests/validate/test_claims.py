@@ -263,6 +263,11 @@ def test_crossover(short: tuple[float, float], long: tuple[float, float], expect
     assert verdict("C9", regions=context_map(short, long)).verdict == expected
 
 
+def test_exponents_that_are_hardly_known_support_no_crossover() -> None:
+    table = context_map((0.5, 1.1), (1.9, 1.8)).assign(standard_error=0.5)
+    assert verdict("C9", regions=table).verdict == UNDECIDED
+
+
 def test_unconverged_exponents_decide_no_crossover() -> None:
     assert verdict("C9", regions=context_map((0.5, 1.1), (1.9, 1.0), converged=False)).verdict == UNDECIDED
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from sim import RunConfig
-from validate.study import PRESETS, has_prediction, load_preset, predicted_rate, run_preset
+from validate.study import PRESETS, has_prediction, has_settled, load_preset, predicted_rate, run_preset
 
 TINY = """
 description = "tiny"
@@ -89,3 +91,16 @@ def test_finished_runs_are_not_trained_again(tmp_path: Path) -> None:
     assert len(stamps) == 2
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
     assert first.to_frame().equals(again.to_frame())
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "power", "expected"), [("lbfgs", 0.01, True), ("lbfgs", 0.1, False), ("adam", 0.01, False)]
+)
+def test_a_second_order_run_out_of_iterations_is_judged_by_its_slope(
+    optimizer: str, power: float, expected: bool
+) -> None:
+    """step^-0.01 loses 0.7 % on doubling, step^-0.1 loses 6.7 %; a first-order run keeps its own verdict."""
+    config = RunConfig.from_dict({"training": {"optimizer": optimizer, "dtype": "float64"}})
+    step = np.arange(1, 5001)
+    run = SimpleNamespace(converged=False, config=config, step=step, loss=step.astype(float) ** -power)
+    assert has_settled(run) is expected
