@@ -154,7 +154,7 @@ class _Moments:
     def __init__(self, task: Task, depth: int, samples: int, seed: int) -> None:
         if task.setting == "fs":
             raise ValueError("setting='fs': must be rrs or iso")
-        rng = np.random.default_rng([seed, 1])
+        rng = np.random.default_rng([integer("seed", seed, minimum=0), 1])
         lam, self.depth, self.dim = task.spectrum.eigenvalues, depth, task.dim
         w = rng.standard_normal((samples, task.dim)) * np.sqrt(task.spectrum.task_power)
         if task.context is None:

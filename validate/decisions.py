@@ -255,6 +255,10 @@ def crossover(evidence: Evidence) -> Verdict:
         return _missing("no map over contexts was trained")
     outcomes: dict[str, dict[str, Any]] = {}
     for spectrum, group in chosen.groupby("spectrum", sort=False):
+        if group["context"].nunique() < 2:
+            only = {"state": "open", "exponent": float("nan"), "reason": "fewer than two finite contexts"}
+            outcomes[str(spectrum)] = only
+            continue
         ends = {}
         for end, context in (("shortest", group["context"].min()), ("longest", group["context"].max())):
             for attention in ("linear", "softmax"):
@@ -273,7 +277,7 @@ def crossover(evidence: Evidence) -> Verdict:
 def _crossover_on(ends: dict[tuple[str, str], tuple[float, float]]) -> dict[str, Any]:
     """Return state, softmax's exponent at the shortest context, and the reason, for one spectrum."""
     texts = [
-        f"{attention} {value:.2f} ± {error:.2f} at the {end} context"
+        f"{attention} {'not known' if np.isnan(value) else f'{value:.2f} ± {error:.2f}'} at the {end} context"
         for (end, attention), (value, error) in ends.items()
     ]
     short, short_error = ends["shortest", "softmax"]

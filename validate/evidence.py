@@ -32,7 +32,7 @@ LARGEST_CHINCHILLA_LOSS = 2.998680336233436
 # What decisions and figures read of a run.
 RUN_COLUMNS = (
     *("experiment", "digest", "model", "attention", "depth", "tied", "spectrum", "capacity", "source", "dim"),
-    *("context", "label_noise", "gain", "correlation", "teacher_seed", "seed"),
+    *("setting", "context", "label_noise", "gain", "correlation", "teacher_seed", "seed"),
     *("final_loss", "standard_error", "converged", "tied_optimum", "untied_floor"),
 )
 
@@ -79,12 +79,13 @@ def collect(study: Study, published: pd.DataFrame | None = None) -> tuple[Eviden
 
 
 def _with_optima(runs: pd.DataFrame) -> pd.DataFrame:
-    """Add the exact tied optimum and untied floor of every reduced linear run at infinite context."""
+    """Add the exact tied optimum and untied floor of every reduced linear run on rotated data at infinite context."""
     from theory import Spectrum, Task, tied_optimum, untied_floor
 
     # Columns that no run of the study fills are still asked for.
     runs = runs.reindex(columns=list(dict.fromkeys([*runs.columns, *RUN_COLUMNS])))
-    chosen = (runs["model"] == "reduced") & (runs["attention"] == "linear") & runs["context"].isna()
+    chosen = (runs["model"] == "reduced") & (runs["attention"] == "linear") & (runs["setting"] == "rrs")
+    chosen &= runs["context"].isna()
     for index, row in runs[chosen & runs["source"].notna()].iterrows():
         task = Task(Spectrum.power_law(int(row["dim"]), float(row["capacity"]), float(row["source"])))
         runs.loc[index, "tied_optimum"] = tied_optimum(task, int(row["depth"])).loss

@@ -17,7 +17,7 @@ def bootstrap_weights(table: FitTable, resamples: int, seed: int) -> FloatArray:
     With groups, whole groups are drawn; else rows are drawn from the whole table.
     """
     integer("resamples", resamples, minimum=2)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(integer("seed", seed, minimum=0))
     labels = np.arange(table.loss.size) if table.groups is None else np.unique(table.groups, return_inverse=True)[1]
     count = int(labels.max()) + 1
     if count < 2:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from theory.checks import FloatArray, choice, integer, real
+from theory.checks import FloatArray, choice, integer, real, reject
 from theory.depth_laws import LARGEST_CORRELATION, ar1
 from theory.results import Result, axes_or_new, plain
 from validate.tables import RunTable, lines_text
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ORDERS = ("random", "consecutive")
+# Products of errors, and sums of them, stay within float64.
+SMALLEST_ERROR = 1e-120
 # Correlations that the fit of the decay with distance tries.
 TRIED_CORRELATIONS = np.linspace(0.0, LARGEST_CORRELATION, 397)
 
@@ -182,7 +184,7 @@ def layer_statistics(
     Raises
     ------
     ValueError
-        If the array has another shape, or an entry is not finite.
+        If the array has another shape, an entry is not finite, or the squares of the entries leave float64.
     """
     array = np.array(errors, dtype=np.float64)
     if array.ndim == 2:
@@ -192,6 +194,11 @@ def layer_statistics(
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         raise ValueError(f"errors[{bad[0][0]}, {bad[0][1]}] is not finite: leave that example out of every layer")
+    largest = float(np.abs(array).max())
+    if not SMALLEST_ERROR < largest < 1 / SMALLEST_ERROR:
+        allowed = f"between {SMALLEST_ERROR:g} and {1 / SMALLEST_ERROR:g}: errors are squared"
+        raise reject("largest error", largest, allowed)
+    integer("seed", seed, minimum=0)
     if real("level", level, above=0) >= 1:
         raise ValueError(f"level={level}: must be below 1")
     integer("resamples", resamples, minimum=20)

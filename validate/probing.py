@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from validate.study import Study, spectrum_label
+from validate.study import Study, has_prediction, predicted_rate, spectrum_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,8 +92,8 @@ def _half_times(run: Run, history: ProbeHistory) -> list[dict[str, Any]]:
 
     config, rate = run.config, run.config.training.learning_rate
     predicted = np.full(history.half_time.size, np.nan)
-    if config.is_reduced_linear and config.task is not None:
-        predicted = mode_half_times(config.task.build(), config.model.depth).time / rate
+    if config.task is not None and has_prediction(config):
+        predicted = mode_half_times(config.task.build(), config.model.depth).time / predicted_rate(config)
         predicted = np.where(np.isfinite(predicted), predicted, np.nan)
     return [
         {

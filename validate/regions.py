@@ -126,9 +126,14 @@ def _variant(row: dict[Hashable, Any]) -> str:
     """Return what sets a run apart on its map."""
     name = row["map"]
     if name == "context":
-        return f"P = {row['context']:g}"
+        return f"P = {_amount(row['context'], absent='inf')}"
     if name == "noise":
-        return f"σ² = {row['label_noise']:g}"
+        return f"σ² = {_amount(row['label_noise'], absent='none')}"
     if name == "gain":
-        return f"b = {row['gain']:g}"
+        return f"b = {_amount(row['gain'], absent='learned')}"
     return str(row["attention"] if name == "kernel" else f"{row['model']} {row['attention']}")
+
+
+def _amount(value: float | None, *, absent: str) -> str:
+    """Return a number as text, ``absent`` for None or NaN, which a column of some numbers makes of None."""
+    return absent if value is None or np.isnan(value) else f"{value:g}"

@@ -94,13 +94,13 @@ def preview(preset: str | Path, out: str | os.PathLike[str]) -> Outlook:
     Raises
     ------
     ValueError
-        For an unknown preset, or a store of another format in ``out``.
+        For an unknown preset, an ``out`` that is a file, or a store of another format in it.
     OSError
         If the preset cannot be read.
     """
     from sim.sweep import to_do
 
-    study = stored_study(load_preset(preset), Path(out) / "store")
+    study = stored_study(load_preset(preset), _no_file(out) / "store")
     return Outlook(study.preset.name, standings_of(study), len(to_do(study.known)))
 
 
@@ -132,14 +132,14 @@ def reproduce(
     Raises
     ------
     ValueError
-        For an unknown preset, device or data folder.
+        For an unknown preset, device or data folder, or an ``out`` that is a file.
     OSError
         If ``out`` cannot be written.
     """
     from sim.devices import choose_device
 
     chosen = load_preset(preset)
-    folder = Path(out)
+    folder = _no_file(out)
     # Before hours of training: data or a device that cannot be used ends the job here, with nothing written.
     published = None if data is None else published_table(Path(data))
     choose_device(device)
@@ -193,6 +193,15 @@ def report(
     if results is not None:
         write_results(Path(results), material)
     return found
+
+
+def _no_file(out: str | os.PathLike[str]) -> Path:
+    """Return ``out`` as a path unless it is, or lies in, something that is no folder."""
+    folder = Path(out)
+    there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+    if there.exists() and not there.is_dir():
+        raise reject("out", str(out), f"a folder, there or to be made: {there} is a file")
+    return folder
 
 
 def _refuse_others_runs(study: Study, out: str | os.PathLike[str]) -> None:

@@ -86,17 +86,26 @@ def load_preset(name: str | Path) -> Preset:
     if not isinstance(tables, list) or not tables:
         raise ValueError(f"preset={str(path)!r}: must have at least one [[experiment]]")
     experiments = tuple(_experiment(table, path) for table in tables)
+    names = [experiment.name for experiment in experiments]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f"preset={str(path)!r}: experiment {twice[0]!r} must be there once, its variations in its grid"
+        )
     return Preset(path.stem, str(content.get("description", "")), experiments)
 
 
 def _experiment(table: Mapping[str, Any], path: Path) -> Experiment:
     from sim.grid import plan_runs
+    from validate.requirements import check_runs
 
     known = {"name", "purpose", "base", "grid"}
     if not isinstance(table, dict) or set(table) - known or not {"name", "base"} <= set(table):
         raise ValueError(f"preset={str(path)!r}: an experiment must be a table of name, purpose, base and grid only")
     if not isinstance(table["name"], str) or not isinstance(table.get("purpose", ""), str):
         raise ValueError(f"preset={str(path)!r}: name and purpose of an experiment must be texts")
+    if not table["name"].strip():
+        raise ValueError(f"preset={str(path)!r}: the name of an experiment must not be blank")
     try:
         plans = plan_runs({"base": table["base"], "grid": table.get("grid", {})})
     except ValueError as error:
@@ -104,6 +113,10 @@ def _experiment(table: Mapping[str, Any], path: Path) -> Experiment:
     refused = [plan.error for plan in plans if plan.config is None]
     if refused:
         raise ValueError(f"preset={str(path)!r}, experiment {table['name']!r}: {refused[0]}")
+    try:
+        check_runs(table["name"], [plan.config for plan in plans if plan.config is not None])
+    except ValueError as error:
+        raise ValueError(f"preset={str(path)!r}, experiment {table['name']!r}: {error}") from None
     return Experiment(table["name"], table.get("purpose", ""), tuple(plans))
 
 
@@ -279,7 +292,7 @@ def run_preset(preset: Preset, store: Path, *, device: str = "auto", workers: in
     choose_device(device)
     executor = InProcess() if integer("workers", workers) == 1 else LocalProcesses(workers)
     known = run_sweep(preset.plans, store, executor=executor, device=device, progress=default_sweep_progress())
-    return Study(preset, known)
+    return Study(preset, _sound(known))
 
 
 def stored_study(preset: Preset, store: Path) -> Study:
@@ -292,4 +305,19 @@ def stored_study(preset: Preset, store: Path) -> Study:
     """
     from sim.sweep import survey
 
-    return Study(preset, survey(preset.plans, store))
+    return Study(preset, _sound(survey(preset.plans, store)))
+
+
+def _sound(known: Runs) -> Runs:
+    """Call a finished run whose files cannot be read damaged, so that one such run does not end the report."""
+    records = []
+    for record in known.records:
+        if record.status == "finished":
+            try:
+                known.read(record.digest)
+            except (ValueError, OSError, LookupError, TypeError) as error:
+                text = str(error) if isinstance(error, (ValueError, OSError)) else f"a field is amiss: {error!r}"
+                damage = text if str(record.folder) in text else f"{record.folder}: {text}"
+                record = dataclasses.replace(record, status="damaged", error=damage)
+        records.append(record)
+    return dataclasses.replace(known, records=tuple(records))

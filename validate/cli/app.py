@@ -99,6 +99,8 @@ def _complain(text: str) -> int:
 
 
 def _one_line(error: Exception) -> str:
+    if isinstance(error, (FileExistsError, NotADirectoryError)) and error.filename:
+        return f"{error.filename}: must be or lie in a folder, but a file is in the way ({error.strerror})"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, ArithmeticError):

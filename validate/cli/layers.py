@@ -43,10 +43,12 @@ def register(app: typer.Typer) -> None:
             Path | None, typer.Option(help="Draw covariance by distance to FILE.png, .pdf or .svg.")
         ] = None,
     ) -> None:
+        from theory.checks import choice
         from theory.results import dump_json, save_figure
         from validate.layer_files import read_layer_file
-        from validate.layers import layer_statistics
+        from validate.layers import ORDERS, layer_statistics
 
+        choice("order", order, ORDERS)
         depths = [] if depth is None else options.read_depths(depth)
         found = read_layer_file(file, layer=layer, example=example, error=error, group=group)
         result = layer_statistics(found.errors, groups=found.groups, level=level, resamples=resamples, seed=seed)

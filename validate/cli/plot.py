@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from theory.checks import reject
+
+SUFFIXES = (".png", ".pdf", ".svg")
 EXAMPLE = """
 Redraw one figure of a report from the table stored beside it.
 
@@ -29,17 +32,28 @@ def register(app: typer.Typer) -> None:
         import pandas as pd
 
         from theory.results import save_figure
+        from validate.report.drawing import NothingToDraw
         from validate.report.figures import figure_named
 
         figure = figure_named(name)
+        chosen = out or Path(f"{name}.png")
+        if chosen.suffix.lower() not in SUFFIXES or chosen.is_dir():
+            raise reject("out", str(chosen), "a file name ending in .png, .pdf or .svg")
         frames = []
         for table in figure.tables:
             path = report / "data" / f"{table}.parquet"
             if not path.exists():
                 raise ValueError(f"report={str(report)!r}: must hold data/{table}.parquet, a table of {name!r}")
-            frames.append(pd.read_parquet(path))
+            try:
+                frames.append(pd.read_parquet(path))
+            except (ValueError, OSError) as error:
+                raise ValueError(f"report={str(report)!r}: data/{table}.parquet must be a table ({error})") from None
         try:
             canvas = figure.draw(*frames)
+        except NothingToDraw:
+            raise
         except KeyError as error:
             raise ValueError(f"report={str(report)!r}: a table of {name!r} must have a column {error}") from None
-        typer.echo(str(save_figure(canvas.axes[0], out or Path(f"{name}.png"))))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"report={str(report)!r}: a table of {name!r} must hold what it shows ({error})") from None
+        typer.echo(str(save_figure(canvas.axes[0], chosen)))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from theory.checks import integer
+from theory.checks import integer, reject
 from validate.cli import options
 
 EXAMPLE = """
@@ -39,6 +39,8 @@ def register(app: typer.Typer) -> None:
         from validate.reproduction import reproduce as run_all
 
         if dry_run:
+            if data is not None and not data.is_dir():
+                raise reject("data", str(data), "a folder")
             outlook = preview(preset, out)
             typer.echo(outlook.to_json() if as_json else str(outlook))
             return

@@ -10,6 +10,7 @@ import numpy as np
 from validate.report.drawing import (
     COLOURS,
     MOST_EXPONENT,
+    NothingToDraw,
     legend_below,
     new_canvas,
     panel_grid,
@@ -42,8 +43,15 @@ def draw_depth_laws(table: pd.DataFrame) -> Canvas:
 
     Columns: attention, spectrum, depth, loss, standard_error, converged; fitted, low, high (NaN without a fit). Several
     rows of one depth are several seeds.
+
+    Raises
+    ------
+    NothingToDraw
+        If no loss is finite.
     """
-    spectra = list(dict.fromkeys(table["spectrum"]))
+    spectra = list(dict.fromkeys(table.loc[table["loss"].notna(), "spectrum"]))
+    if not spectra:
+        raise NothingToDraw("depth_laws: no run ended with a finite loss")
     colours = dict(zip(dict.fromkeys(table["attention"]), cycle(COLOURS), strict=False))
     figure, panels = panel_grid(len(spectra), width=3.1, height=2.9)
     for axes, spectrum in zip(panels, spectra, strict=True):
@@ -79,7 +87,15 @@ def _points(axes: Axes, runs: pd.DataFrame, colour: str, *, marker: str = "o") -
 
 
 def draw_linear_optimum(table: pd.DataFrame) -> Canvas:
-    """Draw linear losses on their exact optima: columns spectrum, tied, depth, loss, optimum, floor, converged."""
+    """Draw linear losses on their exact optima: columns spectrum, tied, depth, loss, optimum, floor, converged.
+
+    Raises
+    ------
+    NothingToDraw
+        If neither a loss nor an optimum is known.
+    """
+    if not (table[["loss", "optimum", "floor"]].to_numpy(dtype=float) > 0).any():
+        raise NothingToDraw("linear_optimum: no run ended with a finite loss, and no optimum is known")
     table = table if "tied" in table else table.assign(tied=True)
     figure = new_canvas(5.6, 4.4)
     axes = figure.add_subplot()

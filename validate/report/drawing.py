@@ -130,8 +130,8 @@ def plain_ticks(axes: Axes, *, depths: np.ndarray | None = None, x: bool = False
         axes.xaxis.set_minor_formatter(NullFormatter())
         if depths is not None:
             axes.xaxis.set_minor_locator(NullLocator())
-    if y:
-        low, high = sorted(axes.get_ylim())
+    low, high = sorted(axes.get_ylim())
+    if y and low > 0:  # an axis without data has limits that no log axis can have
         axes.yaxis.set_major_locator(FixedLocator(readable_ticks(low, high)))
         axes.yaxis.set_major_formatter(FuncFormatter(_plain))
         axes.yaxis.set_minor_formatter(NullFormatter())
@@ -140,7 +140,7 @@ def plain_ticks(axes: Axes, *, depths: np.ndarray | None = None, x: bool = False
 
 def apart(values: list[float], *, share: float = 0.07) -> list[float]:
     """Return the increasing ``values`` whose labels fit on a log axis: at least ``share`` of it from the next."""
-    gap = share * np.log(values[-1] / values[0])
+    gap = share * np.log(values[-1] / values[0]) if values else 0.0
     kept: list[float] = []
     for value in reversed(values):
         if not kept or np.log(kept[-1] / value) >= gap:

@@ -77,7 +77,10 @@ def draw_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> Canvas:
         below.set(xscale="log", yscale="log", xlabel="P / D")
         plain_ticks(above, depths=ratios, y=False)
         plain_ticks(below, depths=ratios)
-        below.set_xlim(above.get_xlim())
+        # From the contexts, not from the points: there may be no exponent to draw, or one context alone.
+        room = max(ratios[-1] / ratios[0], 2.0) ** 0.06
+        for axes in (above, below):
+            axes.set_xlim(ratios[0] / room, ratios[-1] * room)
         if place % across == 0:
             above.set_ylabel("exponent")
             below.set_ylabel("loss, deepest")

@@ -21,14 +21,14 @@ PICTURES = Path("docs") / "results"
 
 
 def check_results_path(page: Path) -> None:
-    """Refuse a name that is not Markdown's.
+    """Refuse a name that is not Markdown's, or is a folder's.
 
     Raises
     ------
     ValueError
-        If it does not end in ``.md``.
+        If it does not end in ``.md``, or is a folder.
     """
-    if page.suffix.lower() != ".md":
+    if page.suffix.lower() != ".md" or page.is_dir():
         raise reject("results", str(page), "a file name ending in .md")
 
 

@@ -134,6 +134,8 @@ def test_bad_input_is_one_line(errors: np.ndarray, tmp_path: Path, capsys: pytes
     path, _ = written(tmp_path, "npy", errors)
     np.save(tmp_path / "one.npy", errors[:1])
     np.save(tmp_path / "four.npy", errors[:, :, None, None])
+    np.save(tmp_path / "zero.npy", np.zeros((3, 8)))
+    np.save(tmp_path / "huge.npy", 1e200 * errors)
     (tmp_path / "twice.csv").write_text("layer,a,b\n1,1,2\n1,3,4\n", encoding="utf-8")
     (tmp_path / "mixed.csv").write_text("l,id,e,g\n1,a,1,x\n2,a,2,y\n1,b,1,x\n2,b,1,x\n", encoding="utf-8")
     long = ("--layer", "l", "--example", "id", "--error", "e")
@@ -148,6 +150,10 @@ def test_bad_input_is_one_line(errors: np.ndarray, tmp_path: Path, capsys: pytes
         ((path, "--depth", "2,2"), "depth='2,2'"),
         ((path, "--depth", "two"), "depth='two'"),
         ((path, "--depth", "2", "--order", "sorted"), "order='sorted'"),
+        ((path, "--order", "sorted"), "order='sorted'"),
+        ((path, "--seed", "-1"), "seed=-1"),
+        ((tmp_path / "zero.npy",), "largest error=0.0"),
+        ((tmp_path / "huge.npy",), "must be between 1e-120 and 1e+120"),
         ((path, "--level", "1"), "level=1"),
         ((path, "--layer", "l"), "example, error"),
         ((path, "--group", "g"), "group='g'"),
