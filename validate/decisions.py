@@ -24,6 +24,9 @@ def curves(evidence: Evidence) -> Verdict:
     table = evidence.curves
     if table.empty:
         return _missing("no predicted curve was trained")
+    lost = table.loc[table["rms"].isna(), "depth"]
+    if len(lost):  # neither near the prediction nor far from it
+        return _missing("training diverged at L = " + ", ".join(f"{depth:g}" for depth in sorted(set(lost))))
     number = float(table["rms"].max())
     worst = table["depth"].iloc[int(table["rms"].argmax())]
     reason = f"rms deviation at most {100 * number:.2f} % over {len(table)} depths (at L = {worst:g})"

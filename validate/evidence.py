@@ -101,7 +101,8 @@ def _curves(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
     points = []
     for run in study.runs("linear-curves"):
         comparison = compare_with_theory(run)
-        deviation = comparison.relative_deviation
+        # A run that diverged follows no curve, however far its last finite losses are off.
+        deviation = comparison.relative_deviation if np.isfinite(run.final_loss) else np.full(1, np.nan)
         rows.append(
             {
                 "digest": run.config.digest,

@@ -130,6 +130,31 @@ def alive(pid):
         return False
 
 
+def test_twelve_runs_killed_in_the_sixth_keep_five_resume_one_and_train_six(tmp_path):
+    text = document(60, (2,), 12)
+    path, place = toml(tmp_path, text), tmp_path / "s"
+    process = start(path, place, "--workers", "1")
+    until(lambda: len(list(place.glob("*/done"))) == 5 and checkpointed(place), process)
+    process.kill()
+    process.communicate()
+    finished, begun = {done.parent.name for done in place.glob("*/done")}, checkpointed(place)
+    assert (len(finished), len(begun - finished)) == (5, 1)
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for name in finished for path in files(place / name)}
+    again = start(path, place, "--workers", "1")
+    output, errors = again.communicate(timeout=120)
+    assert again.returncode == 0, errors
+    assert "12 finished" in output
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in before} == before
+    trained = [line.split()[1] for line in errors.splitlines() if ": loss " in line]
+    assert len(trained) == len(set(trained)) == 7
+    assert begun <= set(trained)
+    assert finished.isdisjoint(trained)
+
+
+def files(folder):
+    return [path for path in folder.iterdir() if path.is_file()]
+
+
 @pytest.mark.slow
 def test_two_commands_on_one_store_share_the_runs(tmp_path):
     text = document(100, (1, 2), 4)

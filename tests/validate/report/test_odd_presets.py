@@ -51,6 +51,9 @@ ODD = {
         "dynamics-linear", f"context = 6\n{POWER_LAW}", training='optimizer = "adam"\nsnapshots = 4'
     ),
     "untied in a fixed basis": experiment("linear-untied", f'setting = "fs"\ncontext = "inf"\n{POWER_LAW}'),
+    "diverged curves": experiment(
+        "linear-curves", f"context = 6\n{POWER_LAW}", training='optimizer = "sgd"', grid=DIVERGING
+    ),
     "diverged depths": experiment(
         "depth-softmax",
         f"context = 6\n{POWER_LAW}",
