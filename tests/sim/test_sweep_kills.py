@@ -130,6 +130,26 @@ def alive(pid):
         return False
 
 
+def test_a_study_told_to_end_leaves_its_checkpoint_and_status_130(tmp_path):
+    command = [sys.executable, "-m", "validate.cli", "reproduce", "--preset", "smoke", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(
+        [*command, "--device", "cpu", "--workers", "1"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # Checkpoints come a minute apart: the one that is there was written at the end.
+    until(lambda: list((tmp_path / "out" / "store").glob("*/config.json")), process)
+    time.sleep(0.5)
+    process.terminate()
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (130, "")
+    assert "Traceback" not in errors
+    assert len(checkpointed(tmp_path / "out" / "store")) == 1
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
 def test_twelve_runs_killed_in_the_sixth_keep_five_resume_one_and_train_six(tmp_path):
     text = document(60, (2,), 12)
     path, place = toml(tmp_path, text), tmp_path / "s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -207,3 +208,12 @@ def build_task(
     choice("setting", setting, SETTINGS)
     spectrum = build_spectrum(setting, dim, capacity, source, file, labels)
     return Task(spectrum, setting, read_context(context), label_noise)
+
+
+def stop_as_ctrl_c() -> None:
+    """Let SIGTERM, which a batch system sends before it kills, end the command as Ctrl-C does: checkpoints written."""
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, interrupt)

@@ -44,6 +44,7 @@ def register(app: typer.Typer) -> None:
             outlook = preview(preset, out)
             typer.echo(outlook.to_json() if as_json else str(outlook))
             return
+        options.stop_as_ctrl_c()
         result = run_all(preset, out, device=device, workers=workers or os.cpu_count() or 1, data=data)
         typer.echo(result.to_json() if as_json else str(result))
         if result.failures:

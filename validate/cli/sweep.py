@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,7 +75,7 @@ def register(app: typer.Typer) -> None:
 
             choose_device(device)
         left = len(to_do(survey(plans, store), retry_failed=retry_failed))
-        signal.signal(signal.SIGTERM, _as_interrupt)
+        options.stop_as_ctrl_c()
         try:
             found = run_sweep(
                 plans,
@@ -141,8 +140,3 @@ def _preview(plans: Any, store: Path, retry_failed: bool, as_json: bool) -> None
     typer.echo(f"would run {len(wanted)}:")
     for digest in wanted:
         typer.echo(f"  {digest} {names[digest]}")
-
-
-def _as_interrupt(_signal: int, _frame: object) -> None:
-    """Stop as Ctrl-C does, checkpoints written: what a batch system sends before it kills."""
-    signal.raise_signal(signal.SIGINT)
