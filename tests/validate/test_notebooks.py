@@ -205,3 +205,10 @@ def test_every_notebook_runs_from_a_clean_kernel(name, tmp_path) -> None:
     assert str(ROOT) not in content
     assert not re.search(r"(^|[\s'\"])/\w+/", text)
     assert "arning" not in text
+
+
+def test_a_setting_that_a_later_notebook_refuses_leaves_nothing_behind(tmp_path):
+    for setting in ("layers_seen=2.5", "layers_seen=0", "seed=-1", "source=0.0"):
+        with pytest.raises(ValueError, match=setting.split("=")[0]):
+            write_notebooks("all", out=tmp_path / "out", settings=[setting])
+    assert not (tmp_path / "out").exists()

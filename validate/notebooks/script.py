@@ -107,13 +107,15 @@ def with_parameters(script: Script, values: Mapping[str, Value]) -> str:
     Raises
     ------
     ValueError
-        If a whole number is asked for and the value is none.
+        If a value is not above 0 (a seed: below 0), or a whole number is asked for and the value is none.
     """
     source = next(cell.source for cell in script.cells if cell.kind == "parameters")
     for name, default in script.parameters.items():
         if name not in values:
             continue
         value = values[name]
+        if value < 0 or (value == 0 and name != "seed"):
+            raise reject(f"set {name}", value, "a number >= 0" if name == "seed" else "a number > 0")
         if isinstance(default, int):
             if not float(value).is_integer():
                 raise reject(f"set {name}", value, "a whole number")

@@ -10,7 +10,7 @@ from pathlib import Path
 from theory.checks import choice
 from theory.files import write_text
 from validate.notebooks.build import build_notebook, write_docs
-from validate.notebooks.script import NOTEBOOKS, read_script, read_settings
+from validate.notebooks.script import NOTEBOOKS, read_script, read_settings, with_parameters
 
 
 def write_notebooks(
@@ -57,6 +57,8 @@ def write_notebooks(
     for setting in values:
         if setting not in known:
             raise ValueError(f"set {setting}: must be one of {', '.join(known)}")
+    for each in names:  # refused by one, refused for all: nothing is half written
+        with_parameters(read_script(each), values)
     files = write_docs(docs, names) if docs is not None else []
     for each in names if out is not None else ():
         assert out is not None
