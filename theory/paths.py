@@ -65,6 +65,11 @@ class Training:
             raise ValueError(f"break_size={self.break_size:g}: must be 0 for tied layers")
 
 
+# Shares of the first loss above which no rounding of a gain can matter, and of a loss that rounding may move.
+SURE = 1e-12
+RESOLVED = 1e-6
+
+
 @dataclasses.dataclass(frozen=True)
 class Path:
     """What a way of training leads to.
@@ -167,7 +172,21 @@ def _rotating(
         notes["missing"] = [limit.missing(row) if ok else math.nan for row, ok in zip(gains, known, strict=True)]
         notes["rare_contexts"] = [ok and limit.rare_contexts(row) for row, ok in zip(gains, known, strict=True)]
     floor = {"tied": tied_optimum_of(loss, depth), "untied": untied_floor_of(loss, depth)}
+    lost = _lost_in_rounding(loss, gains, losses[0])
+    if lost.any():
+        notes["below_rounding"] = lost.tolist()
+        status += f" From {at[lost][0]:g} on the loss is below what one rounding of a gain leaves: not to be read."
     return Path(losses, gains, floor, notes, status)
+
+
+def _lost_in_rounding(loss: QuadraticLoss, gains: FloatArray, values: FloatArray) -> np.ndarray:
+    """Return where one rounding of each gain moves the loss by more than `RESOLVED` of itself."""
+    lost = np.zeros(values.size, dtype=bool)
+    start = float(loss.values(np.zeros(gains.shape[1]))[0])
+    for i in np.flatnonzero(values < SURE * start):
+        moved = float(np.abs(gains[i] * loss.gradient(gains[i])).sum()) * float(np.finfo(float).eps)
+        lost[i] = moved >= RESOLVED * values[i]
+    return lost
 
 
 def _rotating_loss(

@@ -113,9 +113,12 @@ class Prediction(Result):
         return pd.DataFrame(columns)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw loss against time on log axes, with the band of two standard errors and the floors."""
+        """Draw loss against time on log axes, with the band of two standard errors and the floors.
+
+        Losses that ``notes["below_rounding"]`` marks are not drawn.
+        """
         axes = axes_or_new(ax)
-        shown = self.time > 0
+        shown = (self.time > 0) & ~np.asarray(self.notes.get("below_rounding", np.zeros(self.time.size, dtype=bool)))
         (line,) = axes.plot(self.time[shown], self.loss[shown], label=f"predicted, L = {self.depth}")
         band = 2 * self.standard_error[shown]
         low = np.maximum(self.loss[shown] - band, np.finfo(float).tiny)

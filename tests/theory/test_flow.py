@@ -81,3 +81,17 @@ def test_last_time_is_exactly_the_one_asked_for() -> None:
     assert prediction.time[-1] == 11.0040020010005
     # gamma = 1 - exp(-2 t / D), and the loss is (1 - gamma)^2.
     np.testing.assert_allclose(prediction.loss, np.exp(-2 * times), rtol=ROUNDOFF_LONG * 10)
+
+
+def test_losses_below_the_rounding_of_a_gain_are_marked_and_not_drawn():
+    """One isotropic mode at depth 1: loss = exp(-4 t), but 1 - gamma is a rounding from t = 17 on."""
+    times = np.array([1.0, 5.0, 9.0, 20.0, 50.0])
+    found = predict(Task(Spectrum.isotropic(1), "iso"), 1, times=times)
+    marked = np.array(found.notes["below_rounding"])
+    assert marked.tolist() == [False, False, False, True, True]
+    lost = 1e-6
+    assert found.loss[~marked] == pytest.approx(np.exp(-4 * times[~marked]), rel=lost)
+    assert "From 20 on" in found.status
+    drawn = found.plot().lines[0]
+    assert drawn.get_xdata().tolist() == times[~marked].tolist()
+    assert "below_rounding" not in predict(Task(Spectrum.isotropic(1), "iso"), 1, times=[1.0]).notes

@@ -139,7 +139,7 @@ def draw_regions(exponents: pd.DataFrame) -> Canvas:
         axes.set_title(f"{TITLES[name]}: exponent ± standard error", fontsize="medium", loc="left")
     assert image is not None
     bar = figure.colorbar(image, ax=panels.tolist(), location="bottom", shrink=0.6, aspect=40, pad=0.02, extend="both")
-    bar.set_label("exponent (white: 1); hatched: not converged; grey: no power law through the three depths")
+    bar.set_label("exponent (white: 1); hatched: not converged; grey: none")
     bar.ax.xaxis.label.set_fontsize("small")
     return figure
 
