@@ -195,7 +195,8 @@ def run_row(run: Run) -> dict[str, Any]:
         "standard_error": run.standard_error,
         "converged": has_settled(run),
         "convergence": str(run.convergence),
-        "seconds": run.seconds,
+        # Runs that train as one program share its time.
+        "seconds": run.seconds / run.machine.get("together", 1),
         "device": run.machine["device"],
     }
 
