@@ -10,6 +10,8 @@ A tied start stays tied. Flow is the limit of small steps at fixed time = learni
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -20,9 +22,13 @@ from theory.measure import SpectralMeasure
 from theory.tied import tied_curve
 
 # Relative error asked of the flow's solver at every step; errors accumulate to a few hundred times this.
-FLOW_TOLERANCE = 1e-13
+FLOW_TOLERANCE = 1e-12
 # The flow is followed in s = -log(1 - gain/optimum), which grows evenly once s > ARRIVED: no time is too long.
 ARRIVED = 12.0
+# Relative rounding of the pace that the integrator can follow, draws of it to estimate it by, and where it must not end.
+PACE_NOISE = 1e-10
+ROUNDINGS = 8
+EARLIEST = 4.0
 # Doublings of the gain that bracket the optimum, and halvings that find it.
 DOUBLINGS = 200
 BISECTIONS = 1100
@@ -76,12 +82,20 @@ def tied_flow(loss: QuadraticLoss, depth: int, times: FloatArray) -> GainPath:
     nodes, gram, noise = loss.dense()
     best = _first_optimum(nodes, gram, noise, depth)
 
+    def pace(place: FloatArray) -> FloatArray:
+        slope = tied_slopes(nodes, gram, noise, depth, -best * np.expm1(-place))
+        found: FloatArray = np.maximum(-slope, 0.0) * np.exp(place) / np.maximum(best, np.finfo(float).tiny) / loss.dim
+        return found
+
+    # Near the optimum the ratio of slope and distance is its limit, not that of two roundings.
+    near = _last_resolved(pace, loss.replicates)
+    at_near = pace(near)
+    limit = np.where(near < ARRIVED, 2 * at_near - pace(near - math.log(2)), at_near)
+    limit = np.maximum(limit, 0.0)
+
     def speed(_: float, place: FloatArray) -> FloatArray:
-        # Near the optimum the ratio of slope and distance is its limit, not that of two roundings.
-        held = np.minimum(place, ARRIVED)
-        slope = tied_slopes(nodes, gram, noise, depth, -best * np.expm1(-held))
-        pace: FloatArray = np.maximum(-slope, 0.0) * np.exp(held) / np.maximum(best, np.finfo(float).tiny) / loss.dim
-        return pace
+        beyond = np.exp(-np.maximum(place - near, 0.0))
+        return np.where(place < near, pace(np.minimum(place, near)), limit + (at_near - limit) * beyond)
 
     places = np.zeros((loss.replicates, wanted.size))
     if wanted[-1] > 0:
@@ -102,6 +116,20 @@ def tied_flow(loss: QuadraticLoss, depth: int, times: FloatArray) -> GainPath:
     gains = -best[:, None] * np.expm1(-places)
     losses = np.stack([tied_losses_of(nodes, gram, noise, depth, gains[:, i]) for i in range(wanted.size)], axis=1)
     return GainPath(gains, losses, "Converged to the requested accuracy.")
+
+
+def _last_resolved(pace: Callable[[FloatArray], FloatArray], replicates: int) -> FloatArray:
+    """Return up to which s the pace of each replicate stands above its rounding, at most `ARRIVED`.
+
+    The slope's rounding stays while the slope falls like e^-s; large nodes of rare contexts, whose terms cancel, make
+    it matter early. Beyond, the pace is continued as limit + constant e^-s, with an error of order e^-2s.
+    """
+    there = np.full(replicates, ARRIVED)
+    shifts = 1e-9 * np.arange(ROUNDINGS)
+    seen = np.array([pace(there + shift) for shift in shifts])
+    middle = np.maximum(seen.mean(axis=0), np.finfo(float).tiny)
+    noise = np.maximum(seen.std(axis=0) / middle, np.finfo(float).eps)
+    return np.clip(ARRIVED + np.log(PACE_NOISE / noise), EARLIEST, ARRIVED)
 
 
 def _first_optimum(nodes: FloatArray, gram: FloatArray, noise: FloatArray, depth: int) -> FloatArray:
