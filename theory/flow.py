@@ -25,7 +25,7 @@ from theory.tied import tied_curve
 FLOW_TOLERANCE = 1e-12
 # The flow is followed in s = -log(1 - gain/optimum), which grows evenly once s > ARRIVED: no time is too long.
 ARRIVED = 12.0
-# Relative rounding of the pace that the integrator can follow, draws of it to estimate it by, and where it must not end.
+# Relative rounding of the pace that the integrator can follow, draws to estimate it by, and where s must not end yet.
 PACE_NOISE = 1e-10
 ROUNDINGS = 8
 EARLIEST = 4.0

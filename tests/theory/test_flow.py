@@ -95,3 +95,18 @@ def test_losses_below_the_rounding_of_a_gain_are_marked_and_not_drawn():
     drawn = found.plot().lines[0]
     assert drawn.get_xdata().tolist() == times[~marked].tolist()
     assert "below_rounding" not in predict(Task(Spectrum.isotropic(1), "iso"), 1, times=[1.0]).notes
+
+
+def test_flow_with_rare_contexts_equals_the_untransformed_equation():
+    """Stretched draws have nodes of 20 whose terms cancel; the gain's own equation is not stiff before its optimum."""
+    task = Task(Spectrum.power_law(6, 1.0, 1.0), "rrs", 3)
+    loss = quadratic_loss(task, 4, samples=64)
+    times = np.array([1.0, 10.0, 30.0, 100.0, 300.0])
+
+    def slope(_: float, gain: np.ndarray) -> list[float]:
+        return [-float(loss.gradient(np.full(4, gain[0])).mean()) / loss.dim]
+
+    whole = solve_ivp(slope, (0, 300), [0.0], method="DOP853", t_eval=times, rtol=1e-12, atol=1e-14)
+    path = tied_flow(loss, 4, times)
+    assert path.gains[0] == pytest.approx(whole.y[0], rel=10 * SOLVER)
+    assert path.losses[0] == pytest.approx([loss.value(np.full(4, gain)) for gain in whole.y[0]], rel=10 * SOLVER)
