@@ -1,16 +1,20 @@
 """Run the commands of a Markdown file's ```sh blocks in a scratch folder, as a user would paste them.
 
-A block whose info string is `sh no-run` is shown to readers only; make targets have been run already and are left out.
+A block whose info string is `sh no-run` is shown to readers only; make targets have been run already and are left out:
+what `make reproduce` left in out/smoke is there.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+SMOKE = Path("out/smoke")
 
 
 def commands(text: str) -> list[str]:
@@ -29,6 +33,8 @@ def main(path: str) -> int:
     folder = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory() as scratch:
+        if SMOKE.is_dir():
+            shutil.copytree(SMOKE, scratch / SMOKE)
         for command in listed:
             print(f"$ {command}", flush=True)
             status = subprocess.run(["bash", "-c", command], cwd=scratch, env=environment, check=False).returncode
