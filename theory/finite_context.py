@@ -70,10 +70,18 @@ def draw_covariances(task: Task, samples: int, rng: np.random.Generator) -> Floa
     ValueError
         If the task's context is infinite.
     """
+    return _covariances(task, bartlett_factor(task.dim, _finite_context(task), samples, rng))
+
+
+def _finite_context(task: Task) -> int:
     if task.context is None:
         raise ValueError("context=None: must be finite to draw sample covariances")
-    factor = bartlett_factor(task.dim, task.context, samples, rng)
-    factor *= np.sqrt(task.spectrum.eigenvalues / task.context)[:, None]
+    return task.context
+
+
+def _covariances(task: Task, factor: FloatArray) -> FloatArray:
+    """Return Sigma_hat of Bartlett factors (samples, dim, rank), which are scaled in place."""
+    factor *= np.sqrt(task.spectrum.eigenvalues / _finite_context(task))[:, None]
     return factor @ factor.transpose(0, 2, 1)
 
 
@@ -99,14 +107,12 @@ def draw_with_rare(task: Task, depth: int, samples: int, rng: np.random.Generato
     ValueError
         If the task's context is infinite.
     """
-    if task.context is None:
-        raise ValueError("context=None: must be finite to draw sample covariances")
-    eigenvalues = task.spectrum.eigenvalues
+    context, eigenvalues = _finite_context(task), task.spectrum.eigenvalues
     leading = int(np.count_nonzero(eigenvalues >= eigenvalues[0] / 2))
-    factor = bartlett_factor(task.dim, task.context, samples, rng)
+    factor = bartlett_factor(task.dim, context, samples, rng)
     weights = np.ones(samples)
     if leading <= MOST_LEADING:
-        excess = 4 * depth / task.context
+        excess = 4 * depth / context
         kinds = [(row, 1 + part * excess) for row in range(leading) for part in (0.5, 1.0)]
         chosen = rng.integers(0, 2 * len(kinds), size=samples)
         for kind, (row, stretch) in enumerate(kinds):
@@ -114,12 +120,10 @@ def draw_with_rare(task: Task, depth: int, samples: int, rng: np.random.Generato
         # Stretching one covariate by c changes the density of the tokens by c^(-P/2) exp((1 - 1/c) |tokens|^2 / 2).
         squares = [np.sum(factor[:, row] ** 2, axis=1) for row in range(leading)]
         ratios = [
-            np.exp(0.5 * ((1 - 1 / stretch) * squares[row] - task.context * math.log(stretch)))
-            for row, stretch in kinds
+            np.exp(0.5 * ((1 - 1 / stretch) * squares[row] - context * math.log(stretch))) for row, stretch in kinds
         ]
         weights = 1 / (0.5 + 0.5 * np.mean(ratios, axis=0))
-    factor *= np.sqrt(eigenvalues / task.context)[:, None]
-    return factor @ factor.transpose(0, 2, 1), weights
+    return _covariances(task, factor), weights
 
 
 def wishart_loss(

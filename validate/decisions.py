@@ -13,6 +13,8 @@ from validate.claims import NOT_SUPPORTED, SUPPORTED, UNDECIDED, Evidence, Verdi
 if TYPE_CHECKING:
     import pandas as pd
 
+    from validate.fit_result import ParameterEstimate
+
 # Depths and dimension at which the tied optimum's slope is compared with beta.
 ASYMPTOTIC_DEPTHS = (32, 256)
 ASYMPTOTIC_DIM = 100_000
@@ -114,21 +116,15 @@ def inverse_depth(evidence: Evidence) -> Verdict:
 
 def _inverse_depth_on(group: pd.DataFrame) -> dict[str, Any]:
     """Return state (holds, fails, open), exponent and reason for one spectrum."""
-    from validate import FitError, fit_depth_law, rank_laws
+    from validate import rank_laws
 
     depths = group["depth"].nunique() if len(group) else 0
     if depths < FEWEST_DEPTHS:
         return {"state": "open", "exponent": None, "reason": f"{depths} converged depths, {FEWEST_DEPTHS} needed"}
-    # Relative noise is estimated from the scatter about the law, so that the spread of seeds is in the interval.
-    data = group["depth"].to_numpy(dtype=float), group["final_loss"].to_numpy(dtype=float)
-    try:
-        free = fit_depth_law(*data, law="power")
-        scores = {fit.law: fit.aicc for fit in rank_laws(*data)}
-    except FitError as failed:
-        return {"state": "open", "exponent": None, "reason": str(failed)}
-    if not free.answered:
-        return {"state": "open", "exponent": None, "reason": free.status}
-    exponent = free.parameters["exponent"]
+    exponent, why_not = _exponent(group)
+    if exponent is None:
+        return {"state": "open", "exponent": None, "reason": why_not}
+    scores = {fit.law: fit.aicc for fit in rank_laws(*_depths_and_losses(group))}
     low, high = exponent.interval
     finite = {law: score for law, score in scores.items() if np.isfinite(score)}
     lead = finite["inverse-depth"] - min(finite.values()) if "inverse-depth" in finite else float("nan")
@@ -138,6 +134,24 @@ def _inverse_depth_on(group: pd.DataFrame) -> dict[str, Any]:
     narrow = high - low <= 1
     state = "fails" if excluded or lead > 10 else "holds" if narrow and lead <= 2 else "open"
     return {"state": state, "exponent": float(exponent.value), "interval": [low, high], "lead": lead, "reason": reason}
+
+
+def _depths_and_losses(group: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+    return group["depth"].to_numpy(dtype=float), group["final_loss"].to_numpy(dtype=float)
+
+
+def _exponent(group: pd.DataFrame) -> tuple[ParameterEstimate | None, str]:
+    """Return the exponent of the power law through these losses, or None and why there is none.
+
+    Relative noise is estimated from the scatter about the law, so that the spread of seeds is in the interval.
+    """
+    from validate import FitError, fit_depth_law
+
+    try:
+        fit = fit_depth_law(*_depths_and_losses(group), law="power")
+    except FitError as failed:
+        return None, str(failed)
+    return (fit.parameters["exponent"], "") if fit.answered else (None, fit.status)
 
 
 def parallel(evidence: Evidence) -> Verdict:
@@ -210,8 +224,6 @@ def published(evidence: Evidence) -> Verdict:
 
 def residual(evidence: Evidence) -> Verdict:
     """Decide C8 on the exponents of the residual toy model, teacher by teacher."""
-    from validate import FitError, fit_depth_law
-
     runs = _converged(evidence.runs, "residual")
     if runs.empty:
         return _missing("no converged residual run")
@@ -223,16 +235,11 @@ def residual(evidence: Evidence) -> Verdict:
             if group["depth"].nunique() < FEWEST_DEPTHS:
                 reasons.append(f"fewer than {FEWEST_DEPTHS} converged depths for correlation {correlation:g}")
                 continue
-            data = group["depth"].to_numpy(dtype=float), group["final_loss"].to_numpy(dtype=float)
-            try:
-                fit = fit_depth_law(*data, law="power")
-            except FitError as failed:
-                reasons.append(str(failed))
-                continue
-            if fit.answered:
-                fits[correlation] = fit.parameters["exponent"]
+            exponent, why_not = _exponent(group)
+            if exponent is None:
+                reasons.append(why_not)
             else:
-                reasons.append(fit.status)
+                fits[correlation] = exponent
         name = f"teacher {teacher:g}"
         if reasons:
             outcomes[name] = {"state": "open", "gap": None, "reason": "; ".join(reasons)}

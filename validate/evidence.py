@@ -224,6 +224,18 @@ def _linear_optimum(runs: pd.DataFrame) -> pd.DataFrame:
     return chosen[kept].rename(columns=columns).reset_index(drop=True)
 
 
+def check_data_folder(folder: Path) -> None:
+    """Refuse what is no folder.
+
+    Raises
+    ------
+    ValueError
+        If ``folder`` is not there, or is a file.
+    """
+    if not folder.is_dir():
+        raise reject("data", str(folder), "a folder")
+
+
 def published_table(folder: Path) -> pd.DataFrame:
     """Hold the published training curves and the language-model table against the predictions.
 
@@ -242,8 +254,7 @@ def published_table(folder: Path) -> pd.DataFrame:
     from theory import Spectrum, Task
     from validate.comparison import compare_curve, read_curve
 
-    if not folder.is_dir():
-        raise reject("data", str(folder), "a folder")
+    check_data_folder(folder)
     rows: list[dict[str, Any]] = []
     task = Task(Spectrum.power_law(PUBLISHED_DIM, *PUBLISHED_EXPONENTS), "rrs", PUBLISHED_CONTEXT)
     for path in sorted(folder.glob("published_rrs_linear_L*.csv")):

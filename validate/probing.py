@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from validate.study import Study, has_prediction, predicted_rate, spectrum_label
+from validate.study import Study, has_prediction, has_settled, predicted_rate, spectrum_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def probe_tables(study: Study) -> dict[str, pd.DataFrame]:
     # (spectrum, seed) -> the last shallower run's depth, shared and specific error
     shallower: dict[tuple[str, int], tuple[int, float, float]] = {}
     for run in _by_depth(study, FOCUSED):
-        if not run.converged:
+        if not has_settled(run):
             continue
         label, depth = _label(run), run.config.model.depth
         final = probe_run(run, settings)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from theory.results import Result
 from validate.claims import UNDECIDED, Claim, Verdict
-from validate.study import Experiment, Study, spectrum_label
+from validate.study import Experiment, Study, model_label, spectrum_label
 
 if TYPE_CHECKING:
     from sim.grid import Plan
@@ -70,7 +70,7 @@ def _in_words(plans: Sequence[Plan]) -> tuple[str, ...]:
         else:
             assert config.teacher is not None
             name = f"teacher ρ = {config.teacher.correlation:g}, teacher seed {config.teacher.seed}"
-        model = config.model.name + (" + MLP" if config.model.mlp else "")
+        model = model_label(config)
         name = name if model == "reduced" else f"{model}, {name}"
         groups.setdefault(name, {}).setdefault(config.model.depth, []).append(config.training.seed)
     return tuple(f"{name}: " + "; ".join(_depth(*item) for item in depths.items()) for name, depths in groups.items())

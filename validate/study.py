@@ -161,7 +161,7 @@ def run_row(run: Run) -> dict[str, Any]:
     config = run.config
     row: dict[str, Any] = {
         "digest": config.digest,
-        "model": config.model.name + (" + MLP" if config.model.mlp else ""),
+        "model": model_label(config),
         "attention": config.model.attention,
         "depth": config.model.depth,
         "tied": config.model.tied,
@@ -212,6 +212,11 @@ def has_settled(run: Run) -> bool:
     if run.converged or not run.config.training.is_second_order:
         return run.converged
     return judge_convergence(run.step.astype(float), run.loss).converged
+
+
+def model_label(config: RunConfig) -> str:
+    """Return a short name of the run's architecture, such as ``transformer + MLP``."""
+    return config.model.name + (" + MLP" if config.model.mlp else "")
 
 
 def spectrum_label(config: RunConfig) -> str:

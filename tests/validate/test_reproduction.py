@@ -10,28 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.validate.small_presets import CURVES
 from validate.claims import UNDECIDED, VERDICTS, register
 from validate.report.depth_figures import draw_curves
 from validate.report.drawing import COLOURS
 from validate.reproduction import Reproduction, reproduce
 
-TINY = """
-description = "tiny"
-[[experiment]]
-name = "linear-curves"
-purpose = "curves"
-[experiment.base.task]
-context = 16
-spectrum = { kind = "power_law", dim = 4, capacity = 1.0, source = 1.0 }
-[experiment.base.training]
-optimizer = "sgd"
-learning_rate = 1.0
-batch = 4096
-steps = 120
-eval_contexts = 256
-[experiment.grid]
-"model.depth" = [1, 2]
-
+TINY = (
+    f'description = "tiny"\n{CURVES}'
+    + """
 [[experiment]]
 name = "depth-softmax"
 purpose = "depths"
@@ -48,6 +35,7 @@ eval_contexts = 256
 "task.spectrum" = [{ kind = "isotropic", dim = 2 }]
 "model.depth" = [1, 2, 3, 4, 6]
 """
+)
 
 
 @pytest.fixture(scope="module")

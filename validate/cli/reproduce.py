@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from theory.checks import integer, reject
+from theory.checks import integer
 from validate.cli import options
 
 EXAMPLE = """
@@ -35,12 +35,13 @@ def register(app: typer.Typer) -> None:
         as_json: options.AsJson = False,
     ) -> None:
         integer("workers", workers, minimum=0)
+        from validate.evidence import check_data_folder
         from validate.reproduction import preview
         from validate.reproduction import reproduce as run_all
 
         if dry_run:
-            if data is not None and not data.is_dir():
-                raise reject("data", str(data), "a folder")
+            if data is not None:
+                check_data_folder(data)
             outlook = preview(preset, out)
             typer.echo(outlook.to_json() if as_json else str(outlook))
             return

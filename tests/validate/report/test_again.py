@@ -10,27 +10,12 @@ from pathlib import Path
 import pytest
 
 from sim.runs import open_store
+from tests.validate.small_presets import CURVES
 from validate.claims import SUPPORTED, UNDECIDED, Verdict, register
 from validate.cli import main
 from validate.reproduction import Reproduction, preview, report, reproduce
 from validate.standing import Standing, hold_back
 from validate.study import load_preset
-
-CURVES = """
-[[experiment]]
-name = "linear-curves"
-[experiment.base.task]
-context = 16
-spectrum = { kind = "power_law", dim = 4, capacity = 1.0, source = 1.0 }
-[experiment.base.training]
-optimizer = "sgd"
-learning_rate = 1.0
-batch = 4096
-steps = 120
-eval_contexts = 256
-[experiment.grid]
-"model.depth" = [1, 2]
-"""
 
 
 @pytest.fixture(scope="module")
