@@ -36,6 +36,10 @@ class Evidence:
         One row a published quantity: name, value, and the bounds low and high that must hold ``expected``.
     regions : frame
         One row a place on a map: map, attention, spectrum, context, depth, exponent, standard_error, converged.
+    depth_fits : frame
+        One row a fitted group of runs, as `validate.depth_fits.depth_fit_table` gives it: experiment, attention,
+        spectrum, depths (converged), the power law's exponent with its interval low and high (NaN: none, or a bound
+        not known), behind (AICc of inverse depth less that of the best law, NaN without an answer), status.
     """
 
     runs: pd.DataFrame
@@ -45,6 +49,7 @@ class Evidence:
     layers: pd.DataFrame
     published: pd.DataFrame
     regions: pd.DataFrame
+    depth_fits: pd.DataFrame
 
 
 @dataclasses.dataclass(frozen=True)

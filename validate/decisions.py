@@ -96,48 +96,38 @@ def strong_first(evidence: Evidence) -> Verdict:
 
 
 def inverse_depth(evidence: Evidence) -> Verdict:
-    """Decide C3 on converged nonlinear runs, spectrum by spectrum."""
-    runs = _converged(evidence.runs, "depth-softmax")
-    everything = evidence.runs[evidence.runs["experiment"] == "depth-softmax"] if len(evidence.runs) else evidence.runs
-    if everything.empty:
+    """Decide C3 on the laws fitted to converged nonlinear runs, spectrum by spectrum."""
+    table = evidence.depth_fits
+    rows = [] if table.empty else [row for _, row in table.iterrows()]
+    outcomes = {_fitted_name(row): _inverse_depth_on(row) for row in rows if row["experiment"] == "depth-softmax"}
+    if not outcomes:
         return _missing("no nonlinear run")
-    outcomes = {
-        str(spectrum): _inverse_depth_on(runs[runs["spectrum"] == spectrum])
-        for spectrum in everything["spectrum"].unique()
-    }
     exponents = [outcome["exponent"] for outcome in outcomes.values() if outcome["exponent"] is not None]
     number = max(exponents, key=lambda value: abs(value - 1), default=None)
     verdict = _over_all(outcomes, number, fewest=2)
-    foil = _converged(evidence.runs, "depth-linear")
-    groups = foil.groupby("spectrum", sort=False) if len(foil) else ()
-    linear = {f"linear, {name}": _inverse_depth_on(group) for name, group in groups}
+    foils = [row for row in rows if row["experiment"] == "depth-linear" and row["depths"] > 0]
+    linear = {_fitted_name(row): _inverse_depth_on(row) for row in foils}
     return dataclasses.replace(verdict, details={**verdict.details, **linear})
 
 
-def _inverse_depth_on(group: pd.DataFrame) -> dict[str, Any]:
-    """Return state (holds, fails, open), exponent and reason for one spectrum."""
-    from validate import rank_laws
+def _fitted_name(row: pd.Series) -> str:
+    return str(row["spectrum"]) if row["attention"] == "softmax" else f"{row['attention']}, {row['spectrum']}"
 
-    depths = group["depth"].nunique() if len(group) else 0
-    if depths < FEWEST_DEPTHS:
-        return {"state": "open", "exponent": None, "reason": f"{depths} converged depths, {FEWEST_DEPTHS} needed"}
-    exponent, why_not = _exponent(group)
-    if exponent is None:
-        return {"state": "open", "exponent": None, "reason": why_not}
-    scores = {fit.law: fit.aicc for fit in rank_laws(*_depths_and_losses(group))}
-    low, high = exponent.interval
-    finite = {law: score for law, score in scores.items() if np.isfinite(score)}
-    lead = finite["inverse-depth"] - min(finite.values()) if "inverse-depth" in finite else float("nan")
+
+def _inverse_depth_on(row: pd.Series) -> dict[str, Any]:
+    """Return state (holds, fails, open), exponent and reason for one fitted group."""
+    if row["depths"] < FEWEST_DEPTHS:
+        reason = f"{row['depths']} converged depths, {FEWEST_DEPTHS} needed"
+        return {"state": "open", "exponent": None, "reason": reason}
+    if np.isnan(row["exponent"]):
+        return {"state": "open", "exponent": None, "reason": row["status"]}
+    exponent, low, high, lead = (float(row[name]) for name in ("exponent", "low", "high", "behind"))
     # An unknown bound excludes nothing and confines nothing.
     excluded = low > 1 or high < 1
-    reason = f"alpha = {exponent.value:.3f} [{_number(low)}, {_number(high)}], inverse depth {lead:.1f} behind in AICc"
+    reason = f"alpha = {exponent:.3f} [{_number(low)}, {_number(high)}], inverse depth {lead:.1f} behind in AICc"
     narrow = high - low <= 1
     state = "fails" if excluded or lead > 10 else "holds" if narrow and lead <= 2 else "open"
-    return {"state": state, "exponent": float(exponent.value), "interval": [low, high], "lead": lead, "reason": reason}
-
-
-def _depths_and_losses(group: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
-    return group["depth"].to_numpy(dtype=float), group["final_loss"].to_numpy(dtype=float)
+    return {"state": state, "exponent": exponent, "interval": [low, high], "lead": lead, "reason": reason}
 
 
 def _exponent(group: pd.DataFrame) -> tuple[ParameterEstimate | None, str]:
@@ -148,7 +138,9 @@ def _exponent(group: pd.DataFrame) -> tuple[ParameterEstimate | None, str]:
     from validate import FitError, fit_depth_law
 
     try:
-        fit = fit_depth_law(*_depths_and_losses(group), law="power")
+        fit = fit_depth_law(
+            group["depth"].to_numpy(dtype=float), group["final_loss"].to_numpy(dtype=float), law="power"
+        )
     except FitError as failed:
         return None, str(failed)
     return (fit.parameters["exponent"], "") if fit.answered else (None, fit.status)

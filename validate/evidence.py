@@ -10,6 +10,7 @@ import numpy as np
 from theory.checks import reject
 from validate.claims import Evidence
 from validate.decisions import FEWEST_DEPTHS
+from validate.depth_fits import depth_fit_table, depth_groups, depth_law_fits
 from validate.probing import probe_tables
 from validate.regions import region_exponents, region_table
 from validate.study import Study, compare_with_theory
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 # Points of a drawn curve or law: enough to look smooth.
 DRAWN_POINTS = 200
-DEPTH_EXPERIMENTS = ("depth-linear", "depth-softmax")
 # What C7 asks of the published training curves, on every step of the range.
 PUBLISHED_STEPS = (1, 2990)
 PUBLISHED_TOLERANCE = 0.006
@@ -65,6 +65,7 @@ def collect(study: Study, published: pd.DataFrame | None = None) -> tuple[Eviden
         layers=probed["layers"],
         published=pd.DataFrame() if published is None else published,
         regions=exponents,
+        depth_fits=depth_fit_table(fits),
     )
     tables = {
         "curves": points,
@@ -126,49 +127,6 @@ def _curves(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
     return pd.DataFrame(rows), pd.concat(points, ignore_index=True) if points else pd.DataFrame()
 
 
-def depth_law_fits(runs: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return one row a spectrum and attention: the fitted power law with intervals, or why there is none.
-
-    Converged runs are the data points. Where they cover fewer than five depths, three parameters cannot be judged by
-    them: all runs are fitted then, and the row says that the fit is provisional; claims never use it. The noise is
-    estimated from the scatter about the law, so that the spread of seeds is in the intervals.
-    """
-    from validate import FitError, fit_depth_law
-
-    rows = []
-    for (attention, spectrum), group in _groups(runs):
-        finished = group[group["final_loss"].notna()]
-        good = finished[finished["converged"]]
-        depths = int(good["depth"].nunique())
-        provisional = depths < FEWEST_DEPTHS
-        chosen = finished if provisional else good
-        row: dict[str, Any] = {"attention": attention, "spectrum": spectrum, "depths": depths, "fit": None}
-        if chosen["depth"].nunique() < 2:
-            rows.append({**row, "status": f"{len(finished)} of {len(group)} runs ended with a finite loss: no fit."})
-            continue
-        try:
-            fit = fit_depth_law(
-                chosen["depth"].to_numpy(dtype=float),
-                chosen["final_loss"].to_numpy(dtype=float),
-                law="power",
-            )
-            row |= {"fit": fit, "status": fit.status}
-        except FitError as error:
-            row["status"] = str(error)
-        if provisional:
-            note = f"Provisional: {depths} converged depths, {FEWEST_DEPTHS} are needed; all {len(chosen)} runs fitted."
-            row["status"] = f"{note} {row['status']}"
-        rows.append(row)
-    return rows
-
-
-def _groups(runs: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
-    if runs.empty:
-        return []
-    chosen = runs[runs["experiment"].isin(DEPTH_EXPERIMENTS)]
-    return list(chosen.groupby(["attention", "spectrum"], sort=False))
-
-
 def _exponents(fits: list[dict[str, Any]]) -> pd.DataFrame:
     """Return the fitted exponents with their intervals; settled where converged runs alone made the fit."""
     import pandas as pd
@@ -188,12 +146,12 @@ def _depth_laws(runs: pd.DataFrame, rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Return the points and the drawn laws of the depth experiments."""
     import pandas as pd
 
-    fits = {(row["attention"], row["spectrum"]): row["fit"] for row in rows}
+    fits = {(row["experiment"], row["attention"], row["spectrum"]): row["fit"] for row in rows}
     parts = []
-    for (attention, spectrum), group in _groups(runs):
+    for (experiment, attention, spectrum), group in depth_groups(runs):
         points = group[["depth", "final_loss", "standard_error", "converged"]].rename(columns={"final_loss": "loss"})
         parts.append(points.assign(attention=attention, spectrum=spectrum))
-        fit = fits[(attention, spectrum)]
+        fit = fits[(experiment, attention, spectrum)]
         if fit is not None and fit.answered:
             depth = np.geomspace(points["depth"].min(), points["depth"].max(), DRAWN_POINTS)
             band = fit.predict(depth)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ from tests.tolerances import ROUNDOFF
 from theory import Spectrum, Task, tied_optimum, untied_floor
 from validate import FitError
 from validate.claims import NOT_SUPPORTED, SUPPORTED, UNDECIDED, VERDICTS, Evidence, Verdict, judge, register
+from validate.depth_fits import depth_fit_table, depth_law_fits
 
 EMPTY = pd.DataFrame()
 NOTHING = Evidence(*[EMPTY for _ in dataclasses.fields(Evidence)])
@@ -35,6 +35,7 @@ def depth_runs(losses: dict[str, np.ndarray], experiment: str = "depth-softmax",
             pd.DataFrame(
                 {
                     "experiment": experiment,
+                    "attention": "softmax",
                     "spectrum": spectrum,
                     "depth": DEPTHS[: loss.size],
                     "final_loss": loss + error * noise.standard_normal(loss.size),
@@ -45,6 +46,10 @@ def depth_runs(losses: dict[str, np.ndarray], experiment: str = "depth-softmax",
             )
         )
     return pd.concat(parts, ignore_index=True)
+
+
+def fitted(runs: pd.DataFrame) -> pd.DataFrame:
+    return depth_fit_table(depth_law_fits(runs))
 
 
 def half_times(linear_power: float, softmax_power: float) -> pd.DataFrame:
@@ -170,21 +175,21 @@ def test_modes_never_half_learned_decide_nothing() -> None:
 
 def test_inverse_depth_is_found_where_it_is() -> None:
     runs = depth_runs({"isotropic": 0.1 + 0.5 / DEPTHS, "steep": 0.05 + 0.4 / DEPTHS})
-    found = verdict("C3", runs=runs)
+    found = verdict("C3", depth_fits=fitted(runs))
     assert found.verdict == SUPPORTED, found.reason
 
 
 @pytest.mark.parametrize("violation", [0.1 + 0.5 * DEPTHS**-2.0, 0.5 * DEPTHS**-0.5, 0.1 + 0.5 * np.exp(-DEPTHS / 3)])
 def test_inverse_depth_is_refuted_by_another_law_on_one_spectrum(violation: np.ndarray) -> None:
     runs = depth_runs({"isotropic": 0.1 + 0.5 / DEPTHS, "other": violation})
-    found = verdict("C3", runs=runs)
+    found = verdict("C3", depth_fits=fitted(runs))
     assert found.verdict == NOT_SUPPORTED, found.reason
 
 
 def test_unconverged_runs_are_no_data_points() -> None:
     runs = depth_runs({"isotropic": 0.1 + 0.5 / DEPTHS, "steep": 0.05 + 0.4 / DEPTHS})
     runs["converged"] = runs["depth"] < 4
-    found = verdict("C3", runs=runs)
+    found = verdict("C3", depth_fits=fitted(runs))
     assert found.verdict == UNDECIDED
     assert "3 converged depths, 5 needed" in found.reason
 
@@ -282,7 +287,8 @@ def test_evidence_without_an_answer_leaves_the_claims_open(monkeypatch: pytest.M
             raise FitError("no minimum")
 
         patch.setattr("validate.fit.fit_depth_law", fail)
-        softmax = verdict("C3", runs=depth_runs({"s": 0.1 + 1 / DEPTHS, "t": 0.2 + 1 / DEPTHS}))
+        runs = depth_runs({"s": 0.1 + 1 / DEPTHS, "t": 0.2 + 1 / DEPTHS})
+        softmax = verdict("C3", depth_fits=fitted(runs))
         both = [
             depth_runs({f"rho {rho}": 0.1 + 1 / DEPTHS}, "residual", correlation=rho, teacher_seed=0)
             for rho in (0.0, 1.0)
@@ -307,16 +313,20 @@ def test_evidence_without_an_answer_leaves_the_claims_open(monkeypatch: pytest.M
         (np.nan, np.nan, 11.0, "fails"),
     ],
 )
-def test_each_spectrum_is_judged_as_the_rule_says(
-    monkeypatch: pytest.MonkeyPatch, low: float, high: float, lead: float, expected: str
-) -> None:
-    free = SimpleNamespace(
-        answered=True, status="", parameters={"exponent": SimpleNamespace(value=1.0, interval=(low, high))}
-    )
-    rivals = [SimpleNamespace(law="inverse-depth", aicc=lead), SimpleNamespace(law="power", aicc=0.0)]
-    monkeypatch.setattr("validate.fit.fit_depth_law", lambda *_, **__: free)
-    monkeypatch.setattr("validate.fit.rank_laws", lambda *_, **__: rivals)
-    runs = depth_runs({"s": 0.1 + 1 / DEPTHS, "t": 0.2 + 1 / DEPTHS})
-    found = verdict("C3", runs=runs)
+def test_each_spectrum_is_judged_as_the_rule_says(low: float, high: float, lead: float, expected: str) -> None:
+    numbers = {"depths": 8, "exponent": 1.0, "low": low, "high": high, "behind": lead, "status": ""}
+    place = {"experiment": "depth-softmax", "attention": "softmax"}
+    found = verdict("C3", depth_fits=pd.DataFrame([{**place, "spectrum": name, **numbers} for name in ("s", "t")]))
     assert {outcome["state"] for outcome in found.details.values()} == {expected}
     assert found.verdict == {"holds": SUPPORTED, "fails": NOT_SUPPORTED, "open": UNDECIDED}[expected]
+
+
+def test_linear_attention_is_shown_beside_the_claim_and_decides_nothing() -> None:
+    softmax = depth_runs({"s": 0.1 + 0.5 / DEPTHS, "t": 0.05 + 0.4 / DEPTHS})
+    linear = depth_runs({"s": 0.1 + 0.5 * DEPTHS**-2.0}, "depth-linear", attention="linear")
+    found = verdict("C3", depth_fits=fitted(pd.concat([softmax, linear], ignore_index=True)))
+    assert found.verdict == SUPPORTED
+    assert list(found.details) == ["s", "t", "linear, s"]
+    assert found.details["linear, s"]["state"] == "fails"
+    only_linear = verdict("C3", depth_fits=fitted(linear))
+    assert (only_linear.verdict, only_linear.reason) == (UNDECIDED, "no nonlinear run")

@@ -27,7 +27,7 @@ class Material:
     judged : tuple of (Claim, Verdict)
         In the order shown.
     fits : tuple of mapping
-        Fitted depth laws, as `validate.evidence.depth_law_fits` returns them.
+        Fitted depth laws, as `validate.depth_fits.depth_law_fits` returns them.
     tables : mapping
         Tables of the figures by name; a figure without its table is left out.
     standings : tuple of Standing

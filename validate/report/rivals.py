@@ -24,7 +24,7 @@ def rival_table(fits: Sequence[Mapping[str, Any]], fewest_depths: int) -> pd.Dat
     Parameters
     ----------
     fits : sequence of mapping
-        As `validate.evidence.depth_law_fits` returns them; the rivals are fitted to the same losses.
+        As `validate.depth_fits.depth_law_fits` returns them.
     fewest_depths : int
         Converged depths that make a fit settled.
 
@@ -35,24 +35,10 @@ def rival_table(fits: Sequence[Mapping[str, Any]], fewest_depths: int) -> pd.Dat
     """
     import pandas as pd
 
-    from theory.depth_laws import DEPTH_LAWS
-    from validate import FitError, rank_laws
-
     rows = []
     for row in fits:
-        if row["fit"] is None:
-            continue
-        problem = row["fit"].problem
-        try:
-            ranked = rank_laws(problem.columns["depth"], problem.loss_values)
-        except FitError:
-            continue
-        scores = {fit.law: fit.aicc for fit in ranked if fit.answered and np.isfinite(fit.aicc)}
-        if not scores:
-            continue
         group = {name: row[name] for name in ("attention", "spectrum")} | {"settled": row["depths"] >= fewest_depths}
-        best = min(scores.values())
-        rows += [{**group, "law": law, "behind": scores.get(law, np.nan) - best} for law in DEPTH_LAWS]
+        rows += [{**group, "law": law, "behind": behind} for law, behind in row["behind"].items()]
     return pd.DataFrame(rows)
 
 

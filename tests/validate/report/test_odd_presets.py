@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -181,9 +182,8 @@ def test_a_single_context_shows_no_crossover() -> None:
     """Softmax with exponent 1 that agrees with linear attention: at one context, that says nothing of a crossover."""
     place = {"map": "context", "spectrum": "s", "context": 8.0, "depth": 1, "standard_error": 0.01, "converged": True}
     regions = pd.DataFrame([{**place, "attention": name, "exponent": 1.0} for name in ("linear", "softmax")])
-    empty = pd.DataFrame()
-    evidence = Evidence(empty, empty, empty, empty, empty, empty, regions)
-    verdict = crossover(evidence)
+    empty = {field.name: pd.DataFrame() for field in dataclasses.fields(Evidence)}
+    verdict = crossover(Evidence(**{**empty, "regions": regions}))
     assert (verdict.verdict, verdict.number) == (UNDECIDED, None)
     assert "fewer than two finite contexts" in verdict.reason
 

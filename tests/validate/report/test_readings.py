@@ -9,7 +9,7 @@ from scipy.optimize import least_squares
 
 from tests.tolerances import SAME_OPTIMUM
 from tests.validate.report.tables import report_tables
-from validate.evidence import depth_law_fits
+from validate.depth_fits import depth_law_fits
 from validate.report.figures import FIGURES, figure_named
 from validate.report.readings import listed, number, percent, span
 from validate.report.region_figures import deepest_triples
@@ -95,7 +95,7 @@ def test_rivals_are_ranked_on_the_losses_of_each_fit() -> None:
     gap = depth.size * np.log(squares[1] / squares[0])
     found = table.loc["discretisation", "behind"] - table.loc["inverse-depth", "behind"]
     assert found == pytest.approx(gap, rel=SAME_OPTIMUM)
-    assert rival_table([{"fit": None, "attention": "a", "spectrum": "s", "depths": 0}], 5).empty
+    assert rival_table([{"behind": {}, "attention": "a", "spectrum": "s", "depths": 0}], 5).empty
 
 
 def test_deviations_of_curves_and_optima() -> None:
