@@ -167,6 +167,9 @@ def _merged(base: Fields, own: Fields) -> Fields:
     spectrum = own.get("task", {}).get("spectrum", {})
     if "kind" in spectrum:  # parameters of one kind mean nothing to another
         merged.get("task", {}).pop("spectrum", None)
+    if "covariates" in own.get("task", {}):  # nor do those of one law of the covariates
+        for name in ("clusters", "spread"):
+            merged.get("task", {}).pop(name, None)
     for name, value in flatten(own).items():
         _put(merged, name, value)
     return merged

@@ -55,6 +55,13 @@ class Source:
             own.random_(0, 2, generator=generator)
         return out.to(self.device).mul_(2).sub_(1)
 
+    def index(self, count: int, *shape: int) -> Tensor:
+        """Return independent whole numbers, uniform on 0 … count - 1, shape (R, *shape)."""
+        out = torch.empty((self.runs, *shape), device=self._made_on, dtype=torch.long)
+        for own, generator in zip(out, self._generators, strict=True):
+            own.random_(0, count, generator=generator)
+        return out.to(self.device)
+
     def chi(self, freedom: Tensor, *shape: int) -> Tensor:
         """Return chi variables with ``freedom`` (k,) degrees of freedom, shape (R, *shape, k)."""
         half = (freedom.to(self._made_on, self.dtype) / 2).expand(*shape, -1).contiguous()

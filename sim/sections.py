@@ -12,6 +12,7 @@ from theory.spectra import Spectrum
 from theory.task import SETTINGS, Task
 
 COEFFICIENTS = ("normal", "signs")
+COVARIATES = ("gaussian", "signs", "sphere", "clusters")
 TEACHER_LOSSES = ("mse", "cross_entropy")
 
 # Parameters that each kind of spectrum takes besides an optional task_power.
@@ -25,6 +26,8 @@ SPECTRA: dict[str, tuple[str, ...]] = {
 }
 _OWN_TASK_POWER = ("power_law", "isotropic")
 _TUPLES = ("spikes", "eigenvalues", "task_power")
+# What the covariates "clusters" take, and what they are if omitted.
+_CLUSTERED: dict[str, Any] = {"clusters": 4, "spread": 0.25}
 
 
 class Section:
@@ -142,11 +145,19 @@ class TaskConfig(Section):
         Law of w_k / sqrt(omega_k): N(0, 1), or random signs.
     queries : int
         Query tokens a context. More of them lower the noise of the loss; each attends to the context alone.
+    covariates : {"gaussian", "signs", "sphere", "clusters"}
+        Law of z in x = O Lambda^(1/2) z, always with E z = 0 and E z z^T = I; see :mod:`sim.covariates`. An infinite
+        context shows the covariance alone, which no law changes; ``clusters`` needs a finite one.
+    clusters : int, optional
+        K >= 1, cluster centres a context; 4 if omitted. For ``clusters`` only.
+    spread : float, optional
+        s in (0, 1], the share of a token's variance that lies within its cluster; 0.25 if omitted. For ``clusters``
+        only.
 
     Raises
     ------
     ValueError
-        For a value that is not allowed.
+        For a value that is not allowed, or one that does not belong to the law of the covariates.
     """
 
     setting: str = "rrs"
@@ -155,6 +166,9 @@ class TaskConfig(Section):
     label_noise: float = 0.0
     coefficients: str = "normal"
     queries: int = 1
+    covariates: str = "gaussian"
+    clusters: int | None = None
+    spread: float | None = None
 
     def __post_init__(self) -> None:
         choice("task.setting", self.setting, SETTINGS)
@@ -165,15 +179,39 @@ class TaskConfig(Section):
         self._set("label_noise", real("task.label_noise", self.label_noise, minimum=0))
         choice("task.coefficients", self.coefficients, COEFFICIENTS)
         self._set("queries", integer("task.queries", self.queries))
+        self._check_covariates()
         self.build()
 
+    def _check_covariates(self) -> None:
+        choice("task.covariates", self.covariates, COVARIATES)
+        if self.covariates == "clusters":
+            if self.context is None:
+                allowed = "a whole number >= 1 for the covariates 'clusters': Sigma alone tells no context's centres"
+                raise reject("task.context", None, allowed)
+            for name, value in _CLUSTERED.items():
+                if getattr(self, name) is None:
+                    self._set(name, value)
+            self._set("clusters", integer("task.clusters", self.clusters))
+            self._set("spread", real("task.spread", self.spread, above=0, maximum=1))
+            return
+        for name in _CLUSTERED:
+            if getattr(self, name) is not None:
+                raise ValueError(f"task.{name} does not belong to the covariates {self.covariates!r}: must be left out")
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether theory's averages are this task's: its contexts are Gaussian, or seen by their covariance alone."""
+        return self.covariates == "gaussian" or self.context is None
+
     def build(self) -> Task:
-        """Return the task that theory reads."""
+        """Return the task that theory reads, whose finite contexts are Gaussian."""
         return Task(self.spectrum.build(), self.setting, self.context, self.label_noise)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields, the spectrum as a small table."""
-        return {**super().to_dict(), "spectrum": self.spectrum.to_dict()}
+        """Return the fields, the spectrum as a small table; without those of another law of the covariates."""
+        unset = {name for name in _CLUSTERED if getattr(self, name) is None}
+        fields = {name: value for name, value in super().to_dict().items() if name not in unset}
+        return {**fields, "spectrum": self.spectrum.to_dict()}
 
 
 @dataclasses.dataclass(frozen=True)

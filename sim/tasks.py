@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sim.config import TaskConfig
+from sim.covariates import white_tokens
 from sim.randomness import Source
 
 
@@ -40,12 +41,15 @@ class Moments(Batch):
         Sigma_hat = X^T X / P; the population Sigma for an infinite context.
     noise : Tensor (R, B, D) or None
         X^T epsilon / P.
+    query : Tensor (R, B, D, D) or None
+        E[x x^T] of a query of this context, where it shares something with the context; None for Sigma.
     """
 
     task: Tensor
     rotation: Tensor | None
     empirical: Tensor
     noise: Tensor | None
+    query: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +66,15 @@ class Tokens(Batch):
         w·x of the query tokens, without noise.
     rotation : Tensor (R, B, D, D) or None
         O, None for the identity. Models do not see it; probes do.
+    query : Tensor (R, B, D, D) or None
+        E[x x^T] of a query of this context, None for Sigma. Models do not see it; probes do.
     """
 
     covariates: Tensor
     labels: Tensor
     targets: Tensor
     rotation: Tensor | None = None
+    query: Tensor | None = None
 
 
 class ContextSampler:
@@ -75,7 +82,8 @@ class ContextSampler:
 
     Haar rotations are products of Householder reflections of Gaussian vectors, the orthogonal factor that a QR
     decomposition of a Gaussian matrix would give, with its signs fixed (Stewart, SIAM J. Numer. Anal. 17, 1980).
-    Sigma_hat comes from Bartlett's triangular factor, so that no tokens are drawn where none are seen.
+    Sigma_hat of Gaussian covariates comes from Bartlett's triangular factor, so that no tokens are drawn where none
+    are seen; other laws (:mod:`sim.covariates`) draw their tokens.
 
     Parameters
     ----------
@@ -94,27 +102,35 @@ class ContextSampler:
         self._root_power = torch.tensor(spectrum.task_power, device=device).sqrt().to(dtype)
         flat = bool((spectrum.eigenvalues == spectrum.eigenvalues[0]).all())
         flat = flat and bool((spectrum.task_power == spectrum.task_power[0]).all())
-        # Gaussian tasks on an isotropic spectrum look the same after any rotation.
+        # Gaussian tasks on an isotropic spectrum look the same after any rotation; tokens made of signs do not.
+        flat = flat and (config.covariates != "signs" or config.context is None)
         self.rotates = config.setting == "rrs" and not (flat and config.coefficients == "normal")
 
     def moments(self, source: Source, batch: int) -> Moments:
         """Return ``batch`` contexts a run as moments."""
-        gaussian = source.normal(batch, self.dim, self.dim) if self.rotates or self.config.context else None
+        context = self.config.context
+        by_bartlett = context is not None and self.config.covariates == "gaussian"
+        gaussian = source.normal(batch, self.dim, self.dim) if self.rotates or by_bartlett else None
         rotation = haar(gaussian) if self.rotates and gaussian is not None else None
         task = self._rotated(self._coefficients(source, batch), rotation)
         # Rows of the factor F with Sigma_hat = F F^T, still in the eigenbasis.
-        if self.config.context is None:
+        query = None
+        if context is None:
             factor = torch.diag_embed(self._root_eigenvalues).expand(source.runs, batch, -1, -1)
-        else:
+        elif by_bartlett:
             assert gaussian is not None
-            factor = self._root_eigenvalues[:, None] * bartlett(source, gaussian, self.config.context)
+            factor = self._root_eigenvalues[:, None] * bartlett(source, gaussian, context)
+        else:
+            white, given = white_tokens(self.config, self.dim, source, batch, context)
+            factor = self._root_eigenvalues[:, None] * white.mT / context**0.5
+            query = self._query(given, rotation)
         if rotation is not None:
             factor = rotation @ factor
         noise = None
-        if self.config.label_noise and self.config.context is not None:
-            scale = (self.config.label_noise / self.config.context) ** 0.5
+        if self.config.label_noise and context is not None:
+            scale = (self.config.label_noise / context) ** 0.5
             noise = _apply(factor, source.normal(batch, factor.shape[-1])) * scale
-        return Moments(task, rotation, factor @ factor.mT, noise)
+        return Moments(task, rotation, factor @ factor.mT, noise, query)
 
     def tokens(self, source: Source, batch: int) -> Tokens:
         """Return ``batch`` contexts a run as tokens."""
@@ -122,14 +138,22 @@ class ContextSampler:
         assert context is not None
         rotation = haar(source.normal(batch, self.dim, self.dim)) if self.rotates else None
         task = self._rotated(self._coefficients(source, batch), rotation)
-        x = source.normal(batch, context + self.config.queries, self.dim) * self._root_eigenvalues
+        white, given = white_tokens(self.config, self.dim, source, batch, context + self.config.queries)
+        x = white * self._root_eigenvalues
         if rotation is not None:
             x = x @ rotation.mT
         clean = _apply(x, task)
         labels = clean[..., :context]
         if self.config.label_noise:
             labels = labels + self.config.label_noise**0.5 * source.normal(batch, context)
-        return Tokens(x, labels, clean[..., context:], rotation)
+        return Tokens(x, labels, clean[..., context:], rotation, self._query(given, rotation))
+
+    def _query(self, given: Tensor | None, rotation: Tensor | None) -> Tensor | None:
+        """Return O Lambda^(1/2) C Lambda^(1/2) O^T for the covariance C of z given the context; None for None."""
+        if given is None:
+            return None
+        query = self._root_eigenvalues[:, None] * given * self._root_eigenvalues
+        return query if rotation is None else rotation @ query @ rotation.mT
 
     def _coefficients(self, source: Source, batch: int) -> Tensor:
         draw = source.normal if self.config.coefficients == "normal" else source.signs

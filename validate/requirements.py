@@ -34,6 +34,8 @@ def check_runs(experiment: str, configs: Iterable[RunConfig]) -> None:
             raise reject("model.name", model.name, "an attention model")
         if experiment == "residual" and config.teacher is None:
             raise reject("model.name", model.name, "residual_mlp")
+        if experiment == "linear-curves" and config.task is not None and not config.task.is_predicted:
+            raise reject("task.covariates", config.task.covariates, "gaussian at finite context: others have no theory")
         if experiment == "linear-curves" and not has_prediction(config):
             found = f"{model.name}, {model.attention}, {training.optimizer}"
             raise reject(

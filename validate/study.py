@@ -177,6 +177,9 @@ def run_row(run: Run) -> dict[str, Any]:
             "dim": config.task.build().dim,
             "context": config.task.context,
             "label_noise": config.task.label_noise,
+            "covariates": config.task.covariates,
+            "clusters": config.task.clusters,
+            "spread": config.task.spread,
         }
     if config.teacher is not None:
         row |= {
@@ -239,11 +242,15 @@ def compare_with_theory(run: Run) -> Comparison:
     Raises
     ------
     ValueError
-        If the run is another model, another optimiser or another start: theory has no curve then.
+        If the run is another model, another optimiser or another start, or its contexts are not Gaussian: theory has no
+        curve then.
     """
     from validate.comparison import compare_curve
 
     config = run.config
+    if config.task is not None and not config.task.is_predicted:
+        allowed = "gaussian at finite context, for which alone theory has a curve"
+        raise ValueError(f"run {config.digest}: " + str(reject("task.covariates", config.task.covariates, allowed)))
     if config.task is None or not has_prediction(config):
         raise ValueError(f"run {config.digest}: must be reduced linear attention trained by plain SGD from zero")
     return compare_curve(
@@ -256,11 +263,14 @@ def compare_with_theory(run: Run) -> Comparison:
 
 
 def has_prediction(config: RunConfig) -> bool:
-    """Return whether theory predicts the run's curve: reduced linear attention, rotated data, plain SGD from zero."""
+    """Return whether theory predicts the run's curve: reduced linear attention, rotated data, plain SGD from zero.
+
+    Contexts must be Gaussian, or infinite.
+    """
     training, model = config.training, config.model
     plain = training.optimizer == "sgd" and training.schedule == "constant" and training.warmup == 0
     from_zero = model.gamma_start == "zero" and not model.depth_transfer
-    rotated = config.task is not None and config.task.setting != "fs"
+    rotated = config.task is not None and config.task.setting != "fs" and config.task.is_predicted
     return config.is_reduced_linear and rotated and plain and from_zero and training.clip is None
 
 

@@ -60,7 +60,8 @@ class _Reduced(Model):
 class ReducedLinear(_Reduced):
     """Linear attention A_l = x^T Gamma_l x / P, by its residual weight e^l; the loss is exact over the query.
 
-    e^0 = w and e^(l+1) = e^l - Gamma_l (Sigma_hat e^l + n) / L with n = X^T epsilon / P; loss = e^L·Sigma e^L.
+    e^0 = w and e^(l+1) = e^l - Gamma_l (Sigma_hat e^l + n) / L with n = X^T epsilon / P; loss = e^L·Sigma e^L, Sigma
+    being the covariance of a query given its context where that is another.
     The gradient is written by hand: each layer costs one D x D product a context forward and one backward.
     """
 
@@ -98,7 +99,9 @@ class ReducedLinear(_Reduced):
         return seen if batch.noise is None else seen + batch.noise
 
     def _population(self, batch: Moments, residual: Tensor) -> Tensor:
-        """Return Sigma e."""
+        """Return Sigma e, or with the query's covariance given the context."""
+        if batch.query is not None:
+            return _matvec(batch.query, residual)
         if batch.rotation is None:
             return residual * self.sampler.eigenvalues
         turned = _matvec(batch.rotation.mT, residual) * self.sampler.eigenvalues

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sim.models.base import Model
+from sim.probes.queries import white_root
 from sim.probes.trace import Trace
 from sim.tasks import Moments, Tokens
 from theory.checks import FloatArray
@@ -20,7 +21,9 @@ def mode_errors(model: Model, batch: Moments | Tokens, traced: Trace) -> Tensor:
     the coordinates z_k = (O^T x)_k / sqrt(lambda_k) of its query tokens: mode k has the mean over contexts of
     (E_x[delta(x) z_k])^2, what a linear error has there. The square of the mean over Q queries is estimated without
     bias, from products of different queries; the loss less the sum over k is the part of the error that is not linear
-    in x. Modes with lambda_k = 0 have no error.
+    in x. Modes with lambda_k = 0 have no error. Where queries share something with their context, C^(-1/2) z stands
+    for z, with C the covariance of z given the context (:func:`sim.probes.queries.white_root`), so that all of this
+    holds there too.
 
     Parameters
     ----------
@@ -47,6 +50,9 @@ def mode_errors(model: Model, batch: Moments | Tokens, traced: Trace) -> Tensor:
         x = x @ batch.rotation  # row x^T O holds the coordinates O^T x
     eigenvalues = model.sampler.eigenvalues  # type: ignore[attr-defined]
     z = torch.where(eigenvalues > 0, x / eigenvalues.clamp_min(torch.finfo(x.dtype).tiny).sqrt(), 0.0)
+    root = white_root(eigenvalues, batch)
+    if root is not None:
+        z = torch.linalg.solve(root, z, left=False)
     products = (error * queries**0.5)[..., None] * z  # (R, B, Q, D)
     total = products.sum(2)
     return ((total.square() - products.square().sum(2)) / (queries * (queries - 1))).mean(1)

@@ -22,6 +22,7 @@ from sim.models.products import project
 from sim.models.reduced import ReducedKernel, ReducedLinear
 from sim.models.residual_mlp import ResidualMLP, TeacherBatch
 from sim.models.transformer import Transformer
+from sim.probes.queries import white_root
 from sim.tasks import Moments, Tokens
 
 
@@ -32,8 +33,9 @@ class Trace:
     Outputs and targets are scaled so that a context's squared error is the sum over O of (output - target)^2. With
     tokens, the outputs are the predictions of the queries over sqrt(Q). For the reduced linear model on moments they
     are the prediction's coefficients in the covariance eigenbasis, times sqrt(lambda_k): O = D, and the sum is the
-    exact average over the query. For ``residual_mlp`` they are the final stream over sqrt(n), or under cross-entropy
-    the logits less their mean, over temperature and sqrt(n).
+    exact average over the query; where queries share something with their context, times the root of their covariance
+    given it (:func:`sim.probes.queries.white_root`). For ``residual_mlp`` they are the final stream over sqrt(n), or
+    under cross-entropy the logits less their mean, over temperature and sqrt(n).
 
     Parameters
     ----------
@@ -107,10 +109,12 @@ def trace(model: Model, weights: Weights, batch: Any, layers: Sequence[int] | No
 
 def _moments(model: ReducedLinear, weights: Weights, batch: Moments, order: list[int]) -> Trace:
     root = model.sampler.eigenvalues.sqrt()
+    given = white_root(model.sampler.eigenvalues, batch)
 
     def outputs(weight: Tensor) -> Tensor:
         """Return sqrt(lambda_k) times the coefficients of ``weight`` in the context's eigenbasis."""
-        return (weight if batch.rotation is None else _apply(batch.rotation.mT, weight)) * root
+        turned = (weight if batch.rotation is None else _apply(batch.rotation.mT, weight)) * root
+        return turned if given is None else _apply(given, turned)
 
     residual = batch.task
     states = [residual]

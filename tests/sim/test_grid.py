@@ -48,6 +48,23 @@ def test_a_spectrum_is_a_value_too_and_another_kind_drops_its_parameters():
     assert [plan.config.task.spectrum.kind for plan in plans] == ["isotropic", "power_law", "exponential"]
 
 
+def test_another_law_of_the_covariates_drops_the_fields_of_the_first():
+    text = {
+        "base": {"task": {"covariates": "clusters", "clusters": 2}},
+        "grid": {"task": {"spread": [0.5, 1.0]}},
+        "extra": [{"task": {"covariates": "signs"}}, {"task": {"label_noise": 0.1}}],
+    }
+    tasks = [plan.config.task for plan in plan_runs(text)]
+    assert [(task.covariates, task.clusters) for task in tasks] == [
+        ("clusters", 2),
+        ("clusters", 2),
+        ("signs", None),
+        ("clusters", 2),
+    ]
+    laws = plan_runs({"grid": {"task": {"covariates": ["gaussian", "signs", "sphere", "clusters"]}}})
+    assert [plan.config.task.covariates for plan in laws] == ["gaussian", "signs", "sphere", "clusters"]
+
+
 def test_none_and_infinity_have_stand_ins(tmp_path):
     text = document(depths=(1,), seeds=1)
     text["base"]["model"] = {}

@@ -8,8 +8,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sim import RunConfig
-from validate.study import PRESETS, has_prediction, has_settled, load_preset, predicted_rate, run_preset
+from sim import RunConfig, train
+from validate.requirements import check_runs
+from validate.study import (
+    PRESETS,
+    compare_with_theory,
+    has_prediction,
+    has_settled,
+    load_preset,
+    predicted_rate,
+    run_preset,
+    run_row,
+)
 
 TINY = """
 description = "tiny"
@@ -69,12 +79,31 @@ def test_theory_has_no_curve_for_runs_that_leave_its_assumptions() -> None:
         ("training", {"schedule": "cosine"}),
         ("training", {"optimizer": "adam"}),
         ("task", {"setting": "fs"}),
+        ("task", {"covariates": "signs"}),
+        ("task", {"covariates": "clusters"}),
         ("model", {"attention": "softmax"}),
     ):
         config = RunConfig.from_dict({**plain, section: {**plain.get(section, {}), **change}})
         assert not has_prediction(config), change
+    # An infinite context shows the covariance alone, which is that of every law.
+    assert has_prediction(RunConfig.from_dict({**plain, "task": {"context": None, "covariates": "sphere"}}))
     tied = RunConfig.from_dict({**plain, "model": {"depth": 3, "tied": True}})
     assert predicted_rate(tied) == 3 * tied.training.learning_rate
+
+
+def test_a_run_that_is_not_gaussian_is_a_row_of_its_law_and_has_no_curve() -> None:
+    training = {"optimizer": "sgd", "steps": 2, "batch": 4, "eval_contexts": 8}
+    task = {"context": 8, "spectrum": {"kind": "isotropic", "dim": 3}}
+    config = RunConfig.from_dict({"task": {**task, "covariates": "clusters", "clusters": 3}, "training": training})
+    run = train(config, device="cpu")
+    row = run_row(run)
+    assert (row["covariates"], row["clusters"], row["spread"]) == ("clusters", 3, 0.25)
+    with pytest.raises(ValueError, match=r"task.covariates='clusters': must be gaussian at finite context"):
+        compare_with_theory(run)
+    with pytest.raises(ValueError, match=r"task.covariates='clusters': must be gaussian at finite context"):
+        check_runs("linear-curves", [config])
+    row = run_row(train(RunConfig.from_dict({"task": task, "training": training}), device="cpu"))
+    assert (row["covariates"], row["clusters"], row["spread"]) == ("gaussian", None, None)
 
 
 def test_unknown_preset_is_named() -> None:

@@ -32,6 +32,16 @@ def register(app: typer.Typer) -> None:
         source: options.Source = 0.5,
         context: options.Context = "512",
         label_noise: options.LabelNoise = 0.0,
+        covariates: Annotated[
+            str, typer.Option(help="gaussian, signs, sphere or clusters; theory predicts gaussian, or --context inf.")
+        ] = "gaussian",
+        clusters: Annotated[
+            int | None, typer.Option(help="Cluster centres a context (default 4), for --covariates clusters.")
+        ] = None,
+        spread: Annotated[
+            float | None,
+            typer.Option(help="Share of the variance within a cluster (default 0.25), for --covariates clusters."),
+        ] = None,
         spectrum: options.SpectrumPath = None,
         labels: options.Labels = None,
         depth: options.Depth = 1,
@@ -62,6 +72,9 @@ def register(app: typer.Typer) -> None:
                 "spectrum": _spectrum(setting, dim, capacity, source, spectrum, labels),
                 "context": options.read_context(context),
                 "label_noise": label_noise,
+                "covariates": covariates,
+                "clusters": clusters,
+                "spread": spread,
             },
             model={"attention": attention, "depth": depth, "tied": tied},
             training={

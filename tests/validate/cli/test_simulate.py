@@ -36,6 +36,18 @@ def test_json_is_one_object_with_the_promised_fields(capsys, tmp_path):
     assert (tmp_path / "run" / "done").exists()
 
 
+def test_other_laws_of_the_covariates_are_trained_without_a_prediction(capsys):
+    losses = set()
+    for flags in (["signs"], ["clusters"], ["clusters", "--clusters", "2", "--spread", "0.5"]):
+        status, out, _ = run(capsys, "--json", "--covariates", *flags)
+        answer = json.loads(out)
+        assert (status, answer["predicted_loss"]) == (0, None)
+        losses.add(answer["final_loss"])
+    assert len(losses) == 3
+    status, out, _ = run(capsys, "--json", "--covariates", "signs", "--context", "inf")
+    assert json.loads(out)["predicted_loss"] > 0
+
+
 def test_text_names_loss_prediction_and_verdict(capsys):
     status, out, _ = run(capsys, "--depth", "2")
     assert status == 0
@@ -65,6 +77,7 @@ def test_theory_predicts_only_what_it_derives():
         {"model.gamma_start": "identity"},
         {"model.attention": "softmax"},
         {"task.setting": "fs"},
+        {"task.covariates": "sphere"},
     ]:
         assert predicted_loss(plain.override(change)) is None, change
 
@@ -77,6 +90,9 @@ def test_theory_predicts_only_what_it_derives():
         (["--attention", "hard"], "attention='hard'"),
         (["--attention", "softmax", "--context", "inf"], "context=None"),
         (["--setting", "xyz"], "setting='xyz'"),
+        (["--covariates", "uniform"], "covariates='uniform'"),
+        (["--spread", "0.5"], "task.spread does not belong to the covariates 'gaussian'"),
+        (["--covariates", "clusters", "--context", "inf"], "context=None"),
         (["--optimizer", "sdg"], "optimizer='sdg'"),
         (["--learning-rate", "nan"], "learning_rate=nan"),
         (["--device", "tpu"], "device='tpu'"),
