@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,10 +32,11 @@ def probe_tables(study: Study) -> dict[str, pd.DataFrame]:
     from sim import ProbeSettings, probe_run, probe_training
 
     settings = ProbeSettings(contexts=PROBE_CONTEXTS)
+    modes = dataclasses.replace(settings, modes_only=True)
     half_times: list[dict[str, Any]] = []
     maps: dict[tuple[str, str], pd.DataFrame] = {}
     for run in (run for experiment in DYNAMICS for run in _by_depth(study, experiment)):
-        history = probe_training(run, settings)
+        history = probe_training(run, modes)
         label = _label(run)
         half_times += _half_times(run, history)
         # Depths come in order: the deepest model's map is kept.

@@ -130,10 +130,13 @@ class Study:
         What was asked.
     known : sim.runs.Runs
         What the store holds of it.
+    rows : mapping
+        The finished runs as `run_row` gives them, by digest.
     """
 
     preset: Preset
     known: Runs
+    rows: Mapping[str, Mapping[str, Any]]
 
     @property
     def failures(self) -> dict[str, str]:
@@ -152,8 +155,13 @@ class Study:
         """Return one row a run: experiment, config fields, losses, convergence, time, device."""
         import pandas as pd
 
-        names = [experiment.name for experiment in self.preset.experiments]
-        return pd.DataFrame([{"experiment": name, **run_row(run)} for name in names for run in self.runs(name)])
+        rows = [
+            {"experiment": experiment.name, **self.rows[plan.digest]}
+            for experiment in self.preset.experiments
+            for plan in experiment.plans
+            if plan.digest in self.rows
+        ]
+        return pd.DataFrame(rows)
 
 
 def run_row(run: Run) -> dict[str, Any]:
@@ -308,7 +316,7 @@ def run_preset(preset: Preset, store: Path, *, device: str = "auto", workers: in
     choose_device(device)
     executor = InProcess() if integer("workers", workers) == 1 else LocalProcesses(workers)
     known = run_sweep(preset.plans, store, executor=executor, device=device, progress=default_sweep_progress())
-    return Study(preset, _sound(known))
+    return _read_study(preset, known)
 
 
 def stored_study(preset: Preset, store: Path) -> Study:
@@ -321,19 +329,19 @@ def stored_study(preset: Preset, store: Path) -> Study:
     """
     from sim.sweep import survey
 
-    return Study(preset, _sound(survey(preset.plans, store)))
+    return _read_study(preset, survey(preset.plans, store))
 
 
-def _sound(known: Runs) -> Runs:
-    """Call a finished run whose files cannot be read damaged, so that one such run does not end the report."""
-    records = []
+def _read_study(preset: Preset, known: Runs) -> Study:
+    """Read every finished run once; one whose files cannot be read is damaged, and does not end the report."""
+    records, rows = [], {}
     for record in known.records:
         if record.status == "finished":
             try:
-                known.read(record.digest)
+                rows[record.digest] = run_row(known.read(record.digest))
             except (ValueError, OSError, LookupError, TypeError) as error:
                 text = str(error) if isinstance(error, (ValueError, OSError)) else f"a field is amiss: {error!r}"
                 damage = text if str(record.folder) in text else f"{record.folder}: {text}"
                 record = dataclasses.replace(record, status="damaged", error=damage)
         records.append(record)
-    return dataclasses.replace(known, records=tuple(records))
+    return Study(preset, dataclasses.replace(known, records=tuple(records)), rows)

@@ -48,6 +48,8 @@ class ProbeSettings:
         Of the draws, which are no part of the run's own.
     device : str
         As in :func:`sim.train`. Probes compute in float64.
+    modes_only : bool
+        Leave out what half-learning times do not read, half of the work: layers removed and swapped, and the attention.
 
     Raises
     ------
@@ -61,6 +63,7 @@ class ProbeSettings:
     relevance: str = "cosine"
     seed: int = 0
     device: str = "cpu"
+    modes_only: bool = False
 
     def __post_init__(self) -> None:
         integer("contexts", self.contexts)
@@ -170,7 +173,8 @@ class Probes(Result):
         axes = axes_or_new(ax)
         layer = np.arange(1, len(self.contribution) + 1)
         axes.plot(layer, self.contribution, "o-", label="contribution")
-        axes.plot(layer, self.ablation, "s--", label="loss without it, rise")
+        if self.ablation.size:
+            axes.plot(layer, self.ablation, "s--", label="loss without it, rise")
         axes.set(xlabel="layer", title=f"step {self.step}")
         axes.legend(frameon=False)
         return axes
@@ -322,7 +326,7 @@ def _probe(config: RunConfig, weights: Weights, settings: ProbeSettings, step: i
     done = 0
     while done < settings.contexts:
         piece = min(_piece(config, settings), settings.contexts - done)
-        for name, value in _measure(model, weights, source, piece, count, settings.relevance).items():
+        for name, value in _measure(model, weights, source, piece, count, settings).items():
             sums[name] = sums.get(name, torch.zeros(())) + value * piece
         done += piece
     mean = {name: (value / done).cpu().numpy() for name, value in sums.items()}
@@ -341,8 +345,8 @@ def _probe(config: RunConfig, weights: Weights, settings: ProbeSettings, step: i
         layer_error=mean["layer_error"],
         shared=float(errors.shared),
         specific=float(errors.specific),
-        ablation=mean["ablation"],
-        swap=mean["swap"],
+        ablation=mean.get("ablation", empty),
+        swap=mean.get("swap", empty),
         entropy=mean.get("entropy", np.zeros((0, 0))),
         participation=mean.get("participation", np.zeros((0, 0))),
         relevant_mass=mean.get("relevant_mass", np.zeros((0, 0))),
@@ -354,7 +358,9 @@ def _probe(config: RunConfig, weights: Weights, settings: ProbeSettings, step: i
     )
 
 
-def _measure(model: Model, weights: Weights, source: Source, contexts: int, count: int, kind: str) -> dict[str, Tensor]:
+def _measure(
+    model: Model, weights: Weights, source: Source, contexts: int, count: int, settings: ProbeSettings
+) -> dict[str, Tensor]:
     """Return means over ``contexts`` fresh contexts, for the single run of ``weights``."""
     batch = model.draw(source, contexts)
     traced = trace(model, weights, batch)
@@ -363,22 +369,23 @@ def _measure(model: Model, weights: Weights, source: Source, contexts: int, coun
         "target": traced.target.square().sum(-1).mean(),
         "contribution": (traced.contributions * traced.target[:, :, None]).sum(-1).mean(1)[0],
         "layer_error": layers.layer_errors(traced).matrix[0],
-        "ablation": layers.ablations(model, weights, batch)[0],
-        "swap": layers.swaps(model, weights, batch)[0],
         "rotation": rotation.rotations(traced.states)[0].nanmean(-1).nanmean(0),
         "update_correlation": rotation.update_correlations(traced.states)[0].nanmean(-1).nanmean(0),
     }
+    if not settings.modes_only:
+        found["ablation"] = layers.ablations(model, weights, batch)[0]
+        found["swap"] = layers.swaps(model, weights, batch)[0]
     if model.config.task is None:
         return found
     found["mode_error"] = modes.mode_errors(model, batch, traced)[0]
-    if model.config.task.context is None:
+    if model.config.task.context is None or settings.modes_only:
         return found
     if isinstance(model, ReducedLinear):  # trained on moments, but it has tokens to look at
         batch = model.sampler.tokens(source, contexts)
         traced = trace(model, weights, batch)
     assert traced.attention is not None
     shares = focus.focus(traced.attention[0])  # (B, L, H, Q, P)
-    relevant = focus.relevance(batch.covariates[0], shares.shape[-1], kind)
+    relevant = focus.relevance(batch.covariates[0], shares.shape[-1], settings.relevance)
     of_layer = shares.mean(2).transpose(1, 2)  # (B, Q, L, P)
     return found | {
         "entropy": focus.entropy(shares).nanmean(-1).nanmean(0),

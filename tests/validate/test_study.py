@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sim import RunConfig, train
+from sim import RunConfig, store, train
+from sim.store import read_run
 from validate.requirements import check_runs
 from validate.study import (
     PRESETS,
@@ -19,6 +20,7 @@ from validate.study import (
     predicted_rate,
     run_preset,
     run_row,
+    stored_study,
 )
 
 TINY = """
@@ -120,6 +122,26 @@ def test_finished_runs_are_not_trained_again(tmp_path: Path) -> None:
     assert len(stamps) == 2
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
     assert first.to_frame().equals(again.to_frame())
+
+
+def test_the_frame_reads_no_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that two experiments share is read once for both; one that cannot be read is damaged and has no row."""
+    twice = TINY + TINY.partition('description = "tiny"')[2].replace("linear-curves", "again")
+    (tmp_path / "tiny.toml").write_text(twice)
+    preset = load_preset(tmp_path / "tiny.toml")
+    trained = run_preset(preset, tmp_path / "store", device="cpu").to_frame()
+    read: list[Path] = []
+    monkeypatch.setattr(store, "read_run", lambda folder: read.append(folder) or read_run(folder))
+    study = stored_study(preset, tmp_path / "store")
+    assert study.to_frame().equals(trained)
+    assert trained["experiment"].tolist() == ["linear-curves"] * 2 + ["again"] * 2
+    assert len(read) == len(set(read)) == 2
+    (read[1] / "metrics.parquet").write_bytes(b"")
+    damaged = stored_study(preset, tmp_path / "store")
+    assert list(damaged.failures) == [read[1].name]
+    left = trained.loc[trained["digest"] == read_run(read[0]).config.digest]
+    assert damaged.to_frame()["digest"].tolist() == left["digest"].tolist()
+    assert len(left) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -52,6 +53,21 @@ def test_every_model_is_probed_during_training_and_after(name):
     assert last.overlap.shape == (3, 3)
     if run.config.model.heads == 1:
         assert last.overlap.diagonal() == pytest.approx(1.0, rel=ROUNDOFF)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_modes_alone_are_the_same_modes(name):
+    run = trained(name)
+    full, only = probe_training(run, SETTINGS), probe_training(run, dataclasses.replace(SETTINGS, modes_only=True))
+    assert np.array_equal(full.half_time, only.half_time, equal_nan=True)
+    for whole, part in zip(full.probes, only.probes, strict=True):
+        assert np.array_equal(whole.mode_error, part.mode_error)
+        assert (part.loss, part.shared, part.specific) == (whole.loss, whole.shared, whole.specific)
+        assert part.ablation.size == part.swap.size == part.entropy.size == part.overlap.size == part.relevant == 0
+    last = only.probes[-1]
+    assert last.to_frame()[["ablation", "swap", "entropy"]].isna().all(axis=None)
+    assert [line.get_label() for line in last.plot().lines] == ["contribution"]
+    assert json.loads(last.to_json())["ablation"] == []
 
 
 def test_even_attention_at_the_start_has_the_focus_of_even_attention():
