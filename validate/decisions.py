@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from theory.checks import FloatArray
 from validate.claims import NOT_SUPPORTED, SUPPORTED, UNDECIDED, Evidence, Verdict
+from validate.mode_order import order_of_modes, structured_runs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,14 +74,12 @@ def linear_optimum(evidence: Evidence) -> Verdict:
 
 def strong_first(evidence: Evidence) -> Verdict:
     """Decide C2 on the half-learning times of linear attention."""
-    correlations, logs = {}, []
-    for key, group in _structured(evidence.half_times, "linear"):
-        if group["half_time"].notna().sum() < 2:
-            continue
-        times = group["half_time"].fillna(np.inf).to_numpy(dtype=float)
-        correlations[key] = _goodman_kruskal(group["eigenvalue"].to_numpy(dtype=float), times)
-        both = group[(group["half_time"] > 0) & (group["predicted"] > 0)]
-        logs.append(np.log(both["half_time"].to_numpy(dtype=float) / both["predicted"].to_numpy(dtype=float)))
+    table, logs = evidence.half_times, []
+    correlations = order_of_modes(table, "linear")
+    for key, group in structured_runs(table, "linear"):
+        if key in correlations:
+            both = group[(group["half_time"] > 0) & (group["predicted"] > 0)]
+            logs.append(np.log(both["half_time"].to_numpy(dtype=float) / both["predicted"].to_numpy(dtype=float)))
     if not correlations:
         return _missing("no structured spectrum with two modes half learned by linear attention")
     weakest, apart = max(correlations.values()), np.concatenate(logs)
@@ -151,7 +149,7 @@ def parallel(evidence: Evidence) -> Verdict:
     spreads: dict[str, dict[Any, tuple[float, bool]]] = {}
     for attention in ("linear", "softmax"):
         spreads[attention] = {}
-        for key, group in _structured(evidence.half_times, attention):
+        for key, group in structured_runs(evidence.half_times, attention):
             times = group["half_time"].fillna(group["steps"])
             if group["half_time"].notna().any() and times.min() > 0:
                 spread = float(np.log(times.max() / times.min()))
@@ -314,24 +312,6 @@ def _converged(runs: pd.DataFrame, experiment: str) -> pd.DataFrame:
     if runs.empty:
         return runs
     return runs[(runs["experiment"] == experiment) & runs["converged"] & runs["final_loss"].notna()]
-
-
-def _structured(half_times: pd.DataFrame, attention: str) -> list[tuple[Any, pd.DataFrame]]:
-    """Return ((spectrum, depth, seed), modes) of runs whose eigenvalues differ."""
-    if half_times.empty:
-        return []
-    table = half_times[half_times["attention"] == attention]
-    groups = table.groupby(["spectrum", "depth", "seed"])
-    return [(key, group) for key, group in groups if group["eigenvalue"].nunique() > 1]
-
-
-def _goodman_kruskal(x: FloatArray, y: FloatArray) -> float:
-    """Return (concordant - discordant) / (concordant + discordant) over pairs tied in neither; infinities tie."""
-    pairs = np.triu_indices(x.size, 1)
-    order = [np.sign(np.greater.outer(z, z)[pairs].astype(int) - np.less.outer(z, z)[pairs]) for z in (x, y)]
-    product = order[0] * order[1]
-    decided = np.count_nonzero(product)
-    return float(product.sum() / decided) if decided else float("nan")
 
 
 def _three_way(number: float, supported: float, refuted: float) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from validate.mode_order import order_of_modes
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -196,18 +198,13 @@ def _first_half(mode: pd.DataFrame) -> str:
 
 def read_half_times(table: pd.DataFrame) -> list[str]:
     """Say how half-times are ordered and spread over the modes, and how far they lie from the predicted ones."""
-    from scipy.stats import spearmanr
-
     sentences = []
     for attention, part in table.groupby("attention", sort=False):
         structured = part[part.groupby(["spectrum", "depth", "seed"])["eigenvalue"].transform("nunique") > 1]
         if structured.empty:
             continue
-        correlations, spreads = [], []
+        correlations, spreads = order_of_modes(table, str(attention)), []
         for _, run in structured.groupby(["spectrum", "depth", "seed"], sort=False):
-            times = run["half_time"].fillna(np.inf)  # a mode never half learned comes last
-            if times.nunique() > 1:
-                correlations.append(float(spearmanr(run["eigenvalue"], times).statistic))
             if run["half_time"].notna().all() and run["half_time"].min() > 0:
                 spreads.append(float(run["half_time"].max() / run["half_time"].min()))
         text = (
@@ -216,7 +213,7 @@ def read_half_times(table: pd.DataFrame) -> list[str]:
         text += "half learned"
         if correlations:
             runs = counted(len(correlations), "run")
-            text += f"; rank correlation of half-time and eigenvalue {span(correlations)} over {runs}"
+            text += f"; rank correlation (gamma) of half-time and eigenvalue {span(correlations.values())} over {runs}"
         if spreads:
             text += f"; the slowest half-time is {span(spreads)} times the fastest, where all are known"
         sentences.append(text + ".")

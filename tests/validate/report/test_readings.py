@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,8 @@ from scipy.optimize import least_squares
 
 from tests.tolerances import SAME_OPTIMUM
 from tests.validate.report.tables import report_tables
+from validate.claims import Evidence
+from validate.decisions import strong_first
 from validate.depth_fits import depth_law_fits
 from validate.report.figures import FIGURES, figure_named
 from validate.report.readings import listed, number, percent, span
@@ -129,11 +133,21 @@ def test_a_mode_never_half_learned_comes_last() -> None:
     table = report_tables()["half_times"]
     table.loc[table["mode"] == 1, "half_time"] = np.nan  # the strongest
     linear, *_ = reading("half-times", half_times=table)
-    # Ranks of times 4, 1, 2, 3 against eigenvalues 4, 3, 2, 1: 1 - 6 (0 + 4 + 0 + 4) / 60.
+    # Ranks of times 4, 1, 2, 3 against eigenvalues 4, 3, 2, 1: three pairs agree, three do not.
     assert linear == (
-        "linear attention: 1 of 4 modes were never half learned; rank correlation of half-time and eigenvalue 0.2 over "
-        "1 run."
+        "linear attention: 1 of 4 modes were never half learned; rank correlation (gamma) of half-time and eigenvalue "
+        "0 over 1 run."
     )
+
+
+def test_the_sentence_and_the_claim_have_one_correlation() -> None:
+    """Two modes never half learned tie: five pairs of strong and weak are decided, one of them the wrong way round."""
+    table = report_tables()["half_times"]
+    linear = table["attention"] == "linear"
+    table.loc[linear, "half_time"] = [200.0, 100.0, np.nan, np.nan]
+    evidence = Evidence(**{**{field.name: pd.DataFrame() for field in fields(Evidence)}, "half_times": table})
+    assert "eigenvalue -0.6 over 1 run" in reading("half-times", half_times=table)[0]
+    assert strong_first(evidence).number == (1 - 4) / 5
 
 
 def test_attention() -> None:
