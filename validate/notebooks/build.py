@@ -9,7 +9,8 @@ from typing import Any
 from theory.files import write_text
 from theory.symbolic import NAMES, Derivation, Step, derive
 from validate.notebooks import OVERVIEW
-from validate.notebooks.script import NOTEBOOKS, Script, Value, read_script, with_parameters
+from validate.notebooks.ranges import Value
+from validate.notebooks.script import NOTEBOOKS, Script, read_script, with_parameters
 
 NBFORMAT, NBFORMAT_MINOR = 4, 5
 GENERATED = "inverse-depth notebook all --docs docs/derivations"

@@ -12,6 +12,7 @@ from pathlib import Path
 from theory.checks import choice, reject
 from theory.symbolic import NAMES
 from validate.notebooks import OVERVIEW
+from validate.notebooks.ranges import RANGES, Value
 
 NOTEBOOKS: tuple[str, ...] = (OVERVIEW, *NAMES)
 FOLDER = Path(__file__).resolve().parent / "cells"
@@ -19,7 +20,6 @@ MARK = re.compile(r"^# %%(?: \[?(?P<kind>\w+)\]?)?$")
 KINDS = {"code", "markdown", "parameters", "derivation"}
 # Numbers only: no name, call or expression is ever read from the command line.
 NUMBER = re.compile(r"[+-]?(\d+|\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-Value = int | float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,20 +107,14 @@ def with_parameters(script: Script, values: Mapping[str, Value]) -> str:
     Raises
     ------
     ValueError
-        If a value is not above 0 (a seed: below 0), or a whole number is asked for and the value is none.
+        If a value is outside the range of its parameter (`validate.notebooks.ranges`).
     """
+    allowed, wanted = RANGES[script.name], {**script.parameters, **values}
     source = next(cell.source for cell in script.cells if cell.kind == "parameters")
-    for name, default in script.parameters.items():
+    for name in script.parameters if values else ():
+        # Those left as they are too: a parameter may be bounded by another.
+        value = allowed[name].check(f"set {name}", wanted[name], wanted)
         if name not in values:
             continue
-        value = values[name]
-        if value < 0 or (value == 0 and name != "seed"):
-            raise reject(f"set {name}", value, "a number >= 0" if name == "seed" else "a number > 0")
-        if isinstance(default, int):
-            if not float(value).is_integer():
-                raise reject(f"set {name}", value, "a whole number")
-            value = int(value)
-        elif isinstance(value, int):
-            value = float(value)
         source = re.sub(rf"(?m)^{name} = [^\s#]+", f"{name} = {value!r}", source)
     return source

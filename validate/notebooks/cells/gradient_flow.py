@@ -66,14 +66,15 @@ difference = np.abs(path.y[0] - path.y[1])
 mean = path.y.mean(axis=0)
 signed = np.array([np.sum(eigenvalues**2 * power * (1 - g * eigenvalues / depth) ** (2 * depth - 1)) for g in mean])
 law = abs(start[0] - start[1]) * (np.sum(eigenvalues**2 * power) / signed.clip(1e-300)) ** (1 / (2 * depth - 1))
-small = (difference < 0.02) & (signed > 0)
+limit = max(0.02, 2 * difference[0])
+small = (difference < limit) & (signed > 0)
 print(
-    f"largest deviation from the law while the difference is below 0.02: "
+    f"largest deviation from the law while the difference is below {limit:.2g}: "
     f"{np.abs(difference[small] / law[small] - 1).max():.2%}"
 )
 
 # %% [markdown]
 # ## Exercises
 # 1. How does the time of separation depend on `breaking`? Try 1e-2, 1e-4, 1e-6.
-# 2. Set `depth=1`: what is there to separate?
+# 2. Set `depth=2`: by how much does the power of $F$ in the law of the difference change the time of separation?
 # 3. The Hessian has $L - 1$ equal negative eigenvalues. What symmetry makes them equal?
