@@ -42,11 +42,22 @@ class Convergence(Result):
         return self.reason
 
 
+def _error_of_median(ordered: FloatArray) -> float:
+    """Return the standard error of a sorted sample's median: half the span of the ranks one deviation either side.
+
+    The number of values below the true median is binomial, of standard deviation sqrt(n) / 2.
+    """
+    middle, reach = (ordered.size - 1) / 2, ordered.size**0.5 / 2
+    low, high = max(0, round(middle - reach)), min(ordered.size - 1, round(middle + reach))
+    return float(ordered[high] - ordered[low]) / 2
+
+
 def judge_convergence(step: FloatArray, loss: FloatArray) -> Convergence:
     """Judge the loss of a run by its slope over the last decade of steps.
 
-    The decade is cut into bins of equal width in log(step); log of the bin means is fitted by a line over the later
-    half decade, weighted by the scatter within bins, so that an early fall does not count against a late plateau.
+    The last half decade is cut into bins of equal width in log(step), and a line fitted to log of the bins' medians,
+    weighted by the errors of these (order statistics), so that an early fall does not count against a late plateau.
+    Medians, because batch losses have heavy tails: one context on which a deep model blows up can outweigh a bin.
     A flat loss is all it sees: a run held at a saddle, such as untied layers that have not yet left the tied optimum,
     looks converged too, and falls on later. More noise, a larger rate or a random start break such a tie sooner.
 
@@ -66,18 +77,17 @@ def judge_convergence(step: FloatArray, loss: FloatArray) -> Convergence:
     position, value = np.log(step[late]), loss[late]
     edges = np.linspace(position[0], position[-1], BINS + 1)
     which = np.clip(np.searchsorted(edges, position, side="right") - 1, 0, BINS - 1)
-    count = np.bincount(which, minlength=BINS)
-    mean = np.bincount(which, value, BINS) / count
-    if (mean <= 0).any():
+    bins = [np.sort(value[which == i]) for i in range(BINS)]
+    middle = np.array([np.median(one) for one in bins])
+    if (middle <= 0).any():
         return Convergence(False, nan, nan, nan, "undecided: the loss is not positive")
-    scatter = np.bincount(which, (value - mean[which]) ** 2, BINS) / (count - 1)
-    error = np.sqrt(scatter / count) / mean
+    error = np.array([_error_of_median(one) for one in bins]) / middle
     error = np.maximum(error, np.finfo(np.float32).eps)
-    centre = np.bincount(which, position, BINS) / count
+    centre = np.array([np.median(position[which == i]) for i in range(BINS)])
     weight = error**-2
     offset = centre - np.average(centre, weights=weight)
     spread = float(np.sum(weight * offset**2))
-    slope = float(np.sum(weight * offset * np.log(mean)) / spread)
+    slope = float(np.sum(weight * offset * np.log(middle)) / spread)
     uncertainty = spread**-0.5
     fall = 1 - 2.0**slope
     bound = 1 - 2.0 ** (slope - STANDARD_ERRORS * uncertainty)

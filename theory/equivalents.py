@@ -162,7 +162,7 @@ def deterministic_limit(task: Task, depth: int) -> DeterministicLimit:
     around = contour(lam, upper, 2 * degree + 2, wishart_factor(task.context))
     project = around.weights[:, : degree + 1]
     resolvent = around.kappa[:, None] / (lam + around.kappa[:, None])
-    moments = (project.T @ ((resolvent * signal) @ resolvent.T * _spread(around, task)) @ project).real
+    moments = (project.T @ ((resolvent * signal) @ resolvent.T * spread(around, task)) @ project).real
     validity = f"large-size limit: relative error of order 1/P = {1 / task.context:.2g}"
     return DeterministicLimit(task, degree, upper, moments, around.one_point(lam, lam), validity)
 
@@ -189,33 +189,6 @@ def fixed_basis_limit(task: Task, gains: FloatArray, depth: int) -> float:
     return deterministic_limit(turned, depth).loss(np.ones(integer("depth", depth)))
 
 
-def mode_moments(task: Task, depth: int) -> tuple[float, FloatArray]:
-    """Return (upper, moments), moments[k, i, j] = lim E[T_i(S) Lambda T_j(S)]_kk, Chebyshev on [0, upper].
-
-    Each mode's share of the loss is omega_k times its quadratic form; see `deterministic_limit`.
-
-    Raises
-    ------
-    ValueError
-        For a bad depth.
-    RuntimeError
-        If the equation for kappa is not solved on the contour.
-    """
-    degree = integer("depth", depth)
-    lam = task.spectrum.eigenvalues
-    if task.context is None:
-        basis = np.polynomial.chebyshev.chebvander(2 * lam / lam[0] - 1, degree)
-        return float(lam[0]), lam[:, None, None] * basis[:, :, None] * basis[:, None, :]
-    upper = right_edge(task)
-    around = contour(lam, upper, 2 * degree + 2, wishart_factor(task.context))
-    project, spread = around.weights[:, : degree + 1], _spread(around, task)
-    moments = np.empty((lam.size, degree + 1, degree + 1))
-    for k, value in enumerate(lam):
-        seen = project * (around.kappa / (value + around.kappa))[:, None]
-        moments[k] = value * (seen.T @ spread @ seen).real
-    return upper, moments
-
-
 def right_edge(task: Task) -> float:
     """Return the limiting spectrum's right edge, min over k > lambda_1 of k [1 + sum_j lambda_j/(k - lambda_j)/P].
 
@@ -240,13 +213,13 @@ def right_edge(task: Task) -> float:
     return float(k * (1 + np.sum(lam / (k - lam)) / context))
 
 
-def _spread(around: Contour, task: Task) -> np.ndarray:
-    """1/(1 - c) for every pair of contour points."""
+def spread(around: Contour, task: Task) -> np.ndarray:
+    """Return 1/(1 - c), c of `deterministic_limit`, for every pair of contour points."""
     lam = task.spectrum.eigenvalues
     ratio = lam / (lam + around.kappa[:, None])
     assert task.context is not None
-    spread: np.ndarray = 1 / (1 - ratio @ ratio.T / task.context)
-    return spread
+    pairs: np.ndarray = 1 / (1 - ratio @ ratio.T / task.context)
+    return pairs
 
 
 def _second_derivative_of_square(gains: FloatArray, x: FloatArray) -> FloatArray:

@@ -40,7 +40,7 @@ class ModeGains:
     losses : array of shape (replicates, n)
         Replicate 0 is the average; the rest, at finite context, leave a block of draws out (jackknife).
     mode_losses : array of shape (n, dim)
-        Each mode's share of the loss, without the part that label noise adds.
+        Error along each eigen-direction, lambda_k E[e_k^2]; the sum is the loss.
     status : str
     """
 
@@ -230,16 +230,15 @@ class SampledModes:
         self.blocks = np.array_split(np.arange(count), blocks)
 
     def sample_losses(self, gains: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return each draw's loss (samples,) and its shares a mode (samples, dim), label noise only in the first."""
+        """Return each draw's loss (samples,) and the error along each direction (samples, dim), which add up to it."""
         lam, omega = self.task.spectrum.eigenvalues, self.task.spectrum.task_power
         maps, responses = self._forward(gains)
-        modes = omega * np.einsum("i,sij,sij->sj", lam, maps[-1], maps[-1])
-        losses = modes.sum(axis=1)
+        modes = lam * np.einsum("sij,j,sij->si", maps[-1], omega, maps[-1])
         if responses is not None:
-            losses = losses + self._noise * np.einsum(
-                "i,sij,sij->s", lam, responses[-1] @ self.covariances, responses[-1]
+            modes = modes + self._noise * lam * np.einsum(
+                "sij,sij->si", responses[-1] @ self.covariances, responses[-1]
             )
-        return losses, modes
+        return modes.sum(axis=1), modes
 
     def replicates(self, gains: FloatArray) -> FloatArray:
         """Return the mean loss and its leave-one-block-out replicates, shape (1 + blocks,)."""
@@ -374,7 +373,7 @@ def sampled_mode_sgd(
 
 
 def record(loss: SampledModes, path: list[FloatArray], status: str) -> ModeGains:
-    """Return gains, replicates of the loss and shares a mode along ``path``."""
+    """Return gains, replicates of the loss and the error of each mode along ``path``."""
     losses = np.stack([loss.replicates(gains) for gains in path], axis=1)
     losses[~np.isfinite(losses)] = np.nan
     modes = np.stack([loss.sample_losses(gains)[1].mean(axis=0) for gains in path])

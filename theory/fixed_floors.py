@@ -62,8 +62,8 @@ def one_layer_modes(task: Task, at: Iterable[float], *, learning_rate: float | N
         losses = form.loss(gains)
         # E Sigma_hat_jk^2 = lambda_j lambda_k / P off the diagonal, lambda_k^2 (1 + 2 / P) on it.
         inverse = 0.0 if task.context is None else 1 / task.context
-        others = inverse * (gains**2 @ lam**2)[:, None]
-        modes = omega * lam * (1 - 2 * gains * lam + (1 + inverse) * (gains * lam) ** 2 + others)
+        own = omega * (1 - 2 * gains * lam + (1 + inverse) * (gains * lam) ** 2)
+        modes = lam * (own + inverse * (omega @ lam + task.label_noise) * gains**2 * lam)
     for values in (losses, modes):
         values[~np.isfinite(values)] = np.nan
     status = "Closed form." if np.isfinite(losses).all() else "Diverged: lower the learning rate."

@@ -1,12 +1,14 @@
 """When each mode is half learned, in every setting.
 
-A mode's share of the loss starts at lambda_k omega_k and is half learned when half of it is left.
+The error along an eigen-direction, lambda_k E[(O^T e)_k^2], starts at lambda_k omega_k; the mode is half learned when
+half of that is left. (At finite context other modes leak into it; :mod:`sim.probes.modes` measures the same.)
 
 - FS, population: each mode on its own clock, t = ln 2/(4 lambda^3 omega) at L = 1 and
   L^2 (2^((L-1)/L) - 1)/(4 (L-1) lambda^3 omega) beyond: the order is that of lambda^3 omega.
 - RRS and ISO: one gain serves all, mode k being half learned at gamma_k = (L/lambda_k)(1 - 2^(-1/(2L))): the order is
   that of lambda, whatever the task, and modes beyond the reach of the tied optimum are never half learned.
-- Finite context: the shares are those of the large-size limit (RRS, ISO) or of sampled contexts (FS).
+- Finite context: the errors are averages over sampled contexts, in RRS and ISO at large dimension their large-size
+  limit; label noise is included.
 """
 
 from __future__ import annotations
@@ -19,11 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from theory.checks import FloatArray, integer
-from theory.contour import chebyshev_points, chebyshev_transform
-from theory.equivalents import mode_moments
 from theory.fixed_basis import SampledModes, sampled_mode_flow
 from theory.floors import tied_optimum_of
 from theory.losses import QuadraticLoss, quadratic_loss, tied
+from theory.mode_errors import mode_moments, sampled_mode_moments
 from theory.results import Result, axes_or_new
 from theory.task import Task
 from theory.tie_breaking import compress
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 PANEL_NODES = 12
 PANEL = 0.5
 LAST_PANEL = 30.0
-# Gains tried a mode when its share is not monotone by construction (finite context).
+# Gains tried a mode when its error is not monotone by construction (finite context).
 SCAN = 400
+# Larger dimensions take the limit, whose error is of order 1/P, for contexts of about the dimension 1/dim.
+LARGEST_SAMPLED = 64
 # Times a decade at which the sampled FS flow is recorded, and decades beyond the population's last half time.
 PER_DECADE = 20
 LATER = 1.5
@@ -54,7 +57,7 @@ class ModeHalfTimes(Result):
     order : int array of shape (dim,)
         Modes (from 0) from first to last learned; modes learned together or never keep spectrum order.
     source : str
-        Where the shares come from.
+        Where the errors come from.
     """
 
     time: FloatArray
@@ -101,8 +104,9 @@ def mode_half_times(task: Task, depth: int, *, samples: int | None = None, seed:
     loss = quadratic_loss(task, depth, samples=samples, seed=seed)
     small = compress(loss, depth)
     best = tied_optimum_of(small, depth).gains[0]
-    gains = _gains_at_half(task, depth, best)
-    source = "one gain for all modes" if task.context is None else "shares of the large-size limit"
+    gains = _gains_at_half(task, depth, best, samples, seed)
+    limit = "errors of the large-size limit" if task.dim > LARGEST_SAMPLED else "sampled contexts"
+    source = "one gain for all modes" if task.context is None else limit
     return _result(gain_times(small, depth, gains, best), source)
 
 
@@ -163,22 +167,23 @@ def _fixed_sampled(task: Task, depth: int, samples: int | None, seed: int) -> Fl
     return result
 
 
-def _gains_at_half(task: Task, depth: int, best: float) -> FloatArray:
-    """Return the first tied gain at which half of each mode's share is left; inf if none up to ``best``."""
+def _gains_at_half(task: Task, depth: int, best: float, samples: int | None, seed: int) -> FloatArray:
+    """Return the first tied gain at which half of each mode's error is left; inf if none up to ``best``."""
     lam, signal = task.spectrum.eigenvalues, task.spectrum.signal
     if task.context is None:
         reach = -depth * math.expm1(-math.log(2.0) / (2 * depth))
         return np.where(signal > 0, np.divide(reach, lam, out=np.full_like(lam, math.inf), where=lam > 0), math.inf)
-    upper, moments = mode_moments(task, depth)
+    if task.dim > LARGEST_SAMPLED:
+        moments = mode_moments(task, depth)
+    else:
+        moments = sampled_mode_moments(task, depth, samples=samples, seed=seed)
     scan = np.linspace(0.0, best, SCAN)
-    points = chebyshev_points(depth + 1, upper)
-    coefficients = chebyshev_transform(depth + 1) @ (1 - np.multiply.outer(points, scan) / depth) ** depth
-    share = np.einsum("ig,kij,jg->kg", coefficients, moments, coefficients, optimize=True)
+    error = moments.errors(scan, depth, task.label_noise / task.context)
     result = np.full(lam.shape, math.inf)
     for k in np.flatnonzero(signal > 0):
-        below = np.flatnonzero(share[k] <= lam[k] / 2)
+        below = np.flatnonzero(error[k] <= signal[k] / 2)
         if below.size:
             i = below[0]
-            part = (share[k, i - 1] - lam[k] / 2) / (share[k, i - 1] - share[k, i])
+            part = (error[k, i - 1] - signal[k] / 2) / (error[k, i - 1] - error[k, i])
             result[k] = scan[i - 1] + part * (scan[i] - scan[i - 1])
     return result

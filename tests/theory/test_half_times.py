@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 
 from tests.tolerances import ROUNDOFF, ROUNDOFF_LONG, sampling
 from theory import Spectrum, Task, quadratic_loss
-from theory.equivalents import deterministic_limit, mode_moments
+from theory.equivalents import deterministic_limit
 from theory.fixed_basis import SampledModes, sampled_mode_flow, tied_mode_flow
 from theory.flow import tied_flow
 from theory.half_times import mode_half_times
+from theory.mode_errors import mode_moments, sampled_mode_moments
 
 # Shares interpolated between 20 times a decade, or 400 gains.
 INTERPOLATION = 5e-3
+# Leading term of order 1/P of the large-size limit at P = 120, with a coefficient of a few.
+LIMIT = 5 / 120
 
 
 @settings(max_examples=20, deadline=None)
@@ -58,30 +61,48 @@ def test_equal_eigenvalues_learn_together() -> None:
 
 
 @pytest.mark.parametrize("context", [None, 40])
-def test_mode_shares_add_up_to_the_loss(context: int | None) -> None:
+def test_errors_of_modes_add_up_to_the_loss(context: int | None) -> None:
     task = Task(Spectrum.power_law(12, 1.0, 0.7), "rrs", context)
-    upper, moments = mode_moments(task, 3)
-    limit = deterministic_limit(task, 3)
-    assert upper == limit.upper
-    np.testing.assert_allclose(
-        np.tensordot(task.spectrum.task_power, moments, 1), limit.signal, rtol=ROUNDOFF, atol=ROUNDOFF
+    moments, limit = mode_moments(task, 3), deterministic_limit(task, 3)
+    assert moments.upper == limit.upper
+    np.testing.assert_allclose(moments.signal.sum(axis=0), limit.signal, rtol=ROUNDOFF, atol=ROUNDOFF)
+    np.testing.assert_allclose(moments.noise.sum(axis=0), limit.noise, rtol=ROUNDOFF, atol=ROUNDOFF)
+
+
+@pytest.mark.parametrize("label_noise", [0.0, 0.2])
+def test_errors_of_drawn_contexts_approach_the_limit(label_noise: float) -> None:
+    task = Task(Spectrum.power_law(40, 0.7, 0.7), "rrs", 120, label_noise)
+    gains = np.array([0.0, 0.8, 2.0])
+    limit, drawn = (
+        moments(task, 2).errors(gains, 2, label_noise / 120) for moments in (mode_moments, sampled_mode_moments)
     )
+    np.testing.assert_allclose(limit[:, 0], task.spectrum.signal, rtol=ROUNDOFF)
+    np.testing.assert_allclose(drawn[:, 0], task.spectrum.signal, rtol=ROUNDOFF)
+    start = task.spectrum.signal[:, None]
+    np.testing.assert_allclose(drawn / start, limit / start, rtol=LIMIT, atol=LIMIT)
 
 
-def test_finite_context_half_times_agree_with_sampled_shares(rng: np.random.Generator) -> None:
-    task = Task(Spectrum.power_law(6, 0.7, 0.7), "rrs", 200)
-    depth = 3
-    found = mode_half_times(task, depth, samples=2000)
-    assert np.all(np.diff(found.time) > 0)
-    path = tied_flow(quadratic_loss(task, depth, samples=2000), depth, found.time[np.isfinite(found.time)])
-    lam = task.spectrum.eigenvalues
-    for k in range(3):
-        step = path.gains[0, k] / depth
-        rows = rng.standard_normal((2000, 200, 6)) * np.sqrt(lam)
-        maps = np.linalg.matrix_power(np.eye(6) - step * np.einsum("spi,spj->sij", rows, rows) / 200, depth)
-        left = np.einsum("si,i,si->s", maps[:, :, k], lam, maps[:, :, k]) / lam[k]
-        # The limit is off by a few 1/P.
-        assert abs(left.mean() - 0.5) <= sampling(left.std() / np.sqrt(2000)) + 3 / 200
+@pytest.mark.parametrize(("context", "label_noise"), [(200, 0.0), (24, 0.0), (24, 0.1)])
+def test_finite_context_half_times_agree_with_sampled_errors(
+    rng: np.random.Generator, context: int, label_noise: float
+) -> None:
+    # At P = 2 D what leaks into the weak directions multiplies their half times.
+    dim, depth, draws = 12, 3, 4000
+    task = Task(Spectrum.power_law(dim, 0.5, 1.0), "rrs", context, label_noise)
+    lam, omega = task.spectrum.eigenvalues, task.spectrum.task_power
+    found = mode_half_times(task, depth)
+    known = np.flatnonzero(np.isfinite(found.time))
+    assert known.size >= 3
+    gains = tied_flow(quadratic_loss(task, depth), depth, found.time[known]).gains[0]
+    rows = rng.standard_normal((draws, context, dim)) * np.sqrt(lam)
+    noise = np.einsum("spi,sp->si", rows, rng.standard_normal((draws, context))) * np.sqrt(label_noise) / context
+    empirical = np.einsum("spi,spj->sij", rows, rows) / context
+    for k, gain in zip(known, gains, strict=True):
+        error = rng.standard_normal((draws, dim)) * np.sqrt(omega)
+        for _ in range(depth):
+            error = error - gain / depth * (np.einsum("sij,sj->si", empirical, error) - noise)
+        left = error[:, k] ** 2 / omega[k]
+        assert abs(left.mean() - 0.5) <= sampling(left.std() / np.sqrt(draws)) + INTERPOLATION
 
 
 def test_sampled_fixed_basis_half_times_leave_half() -> None:
@@ -89,7 +110,12 @@ def test_sampled_fixed_basis_half_times_leave_half() -> None:
     found = mode_half_times(task, 2, samples=60)
     finite = np.sort(found.time[np.isfinite(found.time)])
     path = sampled_mode_flow(SampledModes(task, 2, samples=60), finite, tied=True)
+    loss = SampledModes(task, 2, samples=60)
     for index, k in enumerate(found.order[: finite.size]):
-        np.testing.assert_allclose(path.mode_losses[index, k], task.spectrum.signal[k] / 2, rtol=INTERPOLATION)
-    population = mode_half_times(Task(task.spectrum, "fs"), 2).time
-    assert np.all(found.time > population)
+        error = 0.0
+        for drawn in loss.covariances:
+            left = np.eye(4)
+            for gain in path.gains[index]:
+                left = left - np.diag(gain / 2) @ drawn @ left
+            error += task.spectrum.eigenvalues[k] * (left[k] ** 2 @ task.spectrum.task_power) / 60
+        np.testing.assert_allclose(error, task.spectrum.signal[k] / 2, rtol=INTERPOLATION)
