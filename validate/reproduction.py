@@ -20,7 +20,7 @@ from validate.report.render import write_report
 from validate.report.results_page import check_results_path, write_results
 from validate.report.rivals import rival_table
 from validate.standing import Standing, hold_back, standings_of
-from validate.study import Study, load_preset, run_preset, stored_study
+from validate.study import Preset, Study, load_preset, run_preset, stored_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,19 +88,31 @@ class Outlook(Result):
         return "\n".join([*lines, f"would train {self.to_run} runs"])
 
 
-def preview(preset: str | Path, out: str | os.PathLike[str]) -> Outlook:
-    """Return what `reproduce` would train, writing nothing.
+def preview(
+    preset: str | Path,
+    out: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    data: str | os.PathLike[str] | None = None,
+) -> Outlook:
+    """Return what `reproduce` would train, writing nothing, and refuse what it would refuse.
+
+    Parameters
+    ----------
+    preset, out, device, data
+        As `reproduce` takes them.
 
     Raises
     ------
     ValueError
-        For an unknown preset, an ``out`` that is a file, or a store of another format in it.
+        For an unknown preset, device or data folder, an ``out`` that is a file, or a store of another format in it.
     OSError
-        If the preset cannot be read.
+        If the preset or the data cannot be read.
     """
     from sim.sweep import to_do
 
-    study = stored_study(load_preset(preset), _no_file(out) / "store")
+    chosen, folder, _ = _usable(preset, out, device, data)
+    study = stored_study(chosen, folder / "store")
     return Outlook(study.preset.name, standings_of(study), len(to_do(study.known)))
 
 
@@ -136,13 +148,7 @@ def reproduce(
     OSError
         If ``out`` cannot be written.
     """
-    from sim.devices import choose_device
-
-    chosen = load_preset(preset)
-    folder = _no_file(out)
-    # Before hours of training: data or a device that cannot be used ends the job here, with nothing written.
-    published = None if data is None else published_table(Path(data))
-    choose_device(device)
+    chosen, folder, published = _usable(preset, out, device, data)
     write_text(folder / REQUEST, dump_json({"preset": str(preset), "data": None if data is None else str(data)}) + "\n")
     study = run_preset(chosen, folder / "store", device=device, workers=workers)
     return _judge(study, folder, published, _command(preset, out, data), out)[0]
@@ -193,6 +199,18 @@ def report(
     if results is not None:
         write_results(Path(results), material)
     return found
+
+
+def _usable(
+    preset: str | Path, out: str | os.PathLike[str], device: str, data: str | os.PathLike[str] | None
+) -> tuple[Preset, Path, pd.DataFrame | None]:
+    """Return preset, folder and published table; what cannot be used ends the job before hours of training."""
+    from sim.devices import choose_device
+
+    chosen, folder = load_preset(preset), _no_file(out)
+    published = None if data is None else published_table(Path(data))
+    choose_device(device)
+    return chosen, folder, published
 
 
 def _no_file(out: str | os.PathLike[str]) -> Path:

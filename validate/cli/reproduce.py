@@ -35,14 +35,11 @@ def register(app: typer.Typer) -> None:
         as_json: options.AsJson = False,
     ) -> None:
         integer("workers", workers, minimum=0)
-        from validate.evidence import check_data_folder
         from validate.reproduction import preview
         from validate.reproduction import reproduce as run_all
 
         if dry_run:
-            if data is not None:
-                check_data_folder(data)
-            outlook = preview(preset, out)
+            outlook = preview(preset, out, device=device, data=data)
             typer.echo(outlook.to_json() if as_json else str(outlook))
             return
         options.stop_as_ctrl_c()

@@ -135,3 +135,40 @@ def test_a_dry_run_says_what_would_be_trained_and_writes_nothing(
 def test_a_dry_run_counts_what_is_done(made: Reproduction) -> None:
     outlook = preview(made.report.parent.parent / "curves.toml", made.report.parent)
     assert str(outlook) == "linear-curves: 2 planned, 2 finished, 0 failed, 0 to run\nwould train 0 runs"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--device", "tpu"], "device='tpu': must be one of auto, cpu, cuda, cuda:N"),
+        (["--device", "cuda:99"], "device='cuda:99': "),
+        (["--data", "empty"], "a folder with published_rrs_linear_L<depth>.csv"),
+        (["--data", "named"], "must be named published_rrs_linear_L<depth>.csv"),
+        (["--data", "absent"], "data="),
+        (["--out", "empty/file/out"], "a folder, there or to be made"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_real_run_refuses(
+    words: list[str],
+    complaint: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "file").touch()
+    (tmp_path / "named").mkdir()
+    (tmp_path / "named" / "published_rrs_linear_Lx.csv").write_text("step,loss\n0,1\n")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path)
+    said = []
+    for more in (["--dry-run"], []):
+        with pytest.raises(SystemExit) as stop:
+            main(["reproduce", "--preset", "smoke", "--out", "out", *words, *more])
+        captured = capsys.readouterr()
+        assert (stop.value.code, captured.out) == (2, "")
+        said.append(captured.err)
+    assert said[0] == said[1]
+    assert said[0].count("\n") == 1
+    assert complaint in said[0]
+    assert sorted(tmp_path.rglob("*")) == before
