@@ -1,8 +1,8 @@
-"""Where a depth law holds: exponents free of the plateau, on maps over context, noise, kernel, gain, architecture."""
+"""Where a depth law holds: exponents free of the plateau, on maps over context, noise, data, kernel, gain, model."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,15 +123,27 @@ def region_exponents(regions: pd.DataFrame) -> pd.DataFrame:
 
 
 def _variant(row: dict[Hashable, Any]) -> str:
-    """Return what sets a run apart on its map."""
-    name = row["map"]
+    """Return what sets a run apart on its map; on the others than that of the data, a law but the Gaussian is named."""
+    name, law = row["map"], covariates_label(row)
+    if name == "data":
+        return law
     if name == "context":
-        return f"P = {_amount(row['context'], absent='inf')}"
-    if name == "noise":
-        return f"σ² = {_amount(row['label_noise'], absent='none')}"
-    if name == "gain":
-        return f"b = {_amount(row['gain'], absent='learned')}"
-    return str(row["attention"] if name == "kernel" else f"{row['model']} {row['attention']}")
+        text = f"P = {_amount(row['context'], absent='inf')}"
+    elif name == "noise":
+        text = f"σ² = {_amount(row['label_noise'], absent='none')}"
+    elif name == "gain":
+        text = f"b = {_amount(row['gain'], absent='learned')}"
+    else:
+        text = str(row["attention"] if name == "kernel" else f"{row['model']} {row['attention']}")
+    return text if law == "gaussian" else f"{text}, {law}"
+
+
+def covariates_label(row: Mapping[Any, Any]) -> str:
+    """Return the law of a run's covariates, such as ``signs`` or ``clusters (4, s = 0.25)``; no law is the Gaussian."""
+    law = row.get("covariates")
+    if not isinstance(law, str):
+        return "gaussian"
+    return f"clusters ({row['clusters']:g}, s = {row['spread']:g})" if law == "clusters" else law
 
 
 def _amount(value: float | None, *, absent: str) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # Experiments whose analysis asks for a spectrum, a context or attention weights; the other maps take any model.
 ON_ATTENTION = (
     *("linear-curves", "linear-optimum", "linear-untied", "dynamics-linear", "dynamics-softmax"),
-    *("depth-linear", "depth-softmax", "map-context", "map-noise", "map-gain", "map-kernel"),
+    *("depth-linear", "depth-softmax", "map-context", "map-noise", "map-gain", "map-data", "map-kernel"),
 )
 OVER_TRAINING = ("dynamics-linear", "dynamics-softmax")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from theory.results import Result
 from validate.claims import UNDECIDED, Claim, Verdict
+from validate.regions import covariates_label
 from validate.study import Experiment, Study, model_label, spectrum_label
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def _in_words(plans: Sequence[Plan]) -> tuple[str, ...]:
             name = f"{config.model.attention} on {spectrum_label(config)}"
             name += f", P = {'inf' if config.task.context is None else config.task.context}"
             name += f", σ² = {config.task.label_noise:g}" if config.task.label_noise else ""
+            law = covariates_label(dataclasses.asdict(config.task))
+            name += "" if law == "gaussian" else f", {law}"
             name += f", b = {config.model.gain_start:g}" if config.model.gain == "fixed" else ""
         else:
             assert config.teacher is not None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.tolerances import ROUNDOFF, SAMPLING_Z
 from validate.regions import plateau_free_exponent, region_exponents, region_table
+from validate.report.region_figures import deepest_triples
 
 ALPHA = st.floats(0.2, 3.0)
 
@@ -116,11 +117,55 @@ def test_one_unconverged_or_diverged_seed_shows() -> None:
         ("map-kernel", "softmax"),
         ("map-gain", "b = 4"),
         ("map-architecture", "transformer + MLP softmax"),
+        ("map-data", "gaussian"),
     ],
 )
 def test_each_map_names_its_places(experiment: str, variant: str) -> None:
     table = region_table(runs(experiment=experiment, label_noise=0.5, gain=4.0, model="transformer + MLP"))
     assert table["variant"].unique().tolist() == [variant]
+
+
+LAWS = {"gaussian": "gaussian", "signs": "signs", "sphere": "sphere", "clusters": "clusters (4, s = 0.25)"}
+
+
+def law_runs(experiment: str = "map-data") -> pd.DataFrame:
+    """Both attentions on each law of the covariates; clusters are coarse or fine."""
+    clustered = {"covariates": "clusters", "clusters": 4.0}
+    laws = [{"covariates": name} for name in ("gaussian", "signs", "sphere")]
+    laws += [{**clustered, "spread": 0.25}, {**clustered, "spread": 1.0}]
+    parts = [
+        runs(experiment=experiment, attention=attention, **law) for attention in ("linear", "softmax") for law in laws
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_the_map_over_data_has_a_place_for_each_law_and_attention() -> None:
+    table = region_exponents(region_table(law_runs()))
+    places = table[["attention", "variant"]].to_numpy().tolist()
+    variants = [*LAWS.values(), "clusters (4, s = 1)"]
+    assert places == [[attention, variant] for attention in ("linear", "softmax") for variant in variants]
+    assert table["exponent"].to_numpy() == pytest.approx(1.0, rel=ROUNDOFF)
+
+
+def test_laws_on_another_map_are_not_averaged() -> None:
+    table = region_table(law_runs("map-context"))
+    assert table["seeds"].tolist() == [2] * len(table)
+    assert set(table["variant"]) == {
+        *("P = 16", "P = 16, signs", "P = 16, sphere", "P = 16, clusters (4, s = 0.25)"),
+        "P = 16, clusters (4, s = 1)",
+    }
+
+
+@pytest.mark.parametrize(("open_at", "chosen"), [(None, 2), (8, 1), (4, 2), (1, 2)])
+def test_of_four_depths_the_deepest_three_that_converged_are_taken(open_at: int | None, chosen: int) -> None:
+    """Losses 1 / L and, from L = 4 on, steeper: the exponents of the two triples differ. With L = 4 open, none is."""
+    four = pd.concat([runs(), runs()[lambda table: table["depth"] == 4].assign(depth=8)], ignore_index=True)
+    four["final_loss"] = four["depth"].map({1: 1.0, 2: 0.5, 4: 0.25, 8: 0.2})
+    four["converged"] = four["depth"] != open_at
+    exponents = region_exponents(region_table(four.sample(frac=1, random_state=0)))
+    (row,) = deepest_triples(exponents).to_dict("records")
+    assert (row["depth"], row["converged"]) == (chosen, open_at in (None, 8, 1))
+    assert row["exponent"] == pytest.approx({1: 1.0, 2: np.log2(0.25 / 0.05)}[chosen], rel=ROUNDOFF)
 
 
 def test_other_experiments_and_no_runs_are_no_map() -> None:

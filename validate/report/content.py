@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from validate.regions import covariates_label
 from validate.report.drawing import Figure, NothingToDraw
 from validate.report.figures import FIGURES
 
@@ -168,6 +169,8 @@ def _setting(row: pd.Series) -> str:
     symbols = {"context": "P", "label_noise": "σ²", "gain": "b", "teacher_seed": "teacher seed"}
     values = {symbol: row.get(name) for name, symbol in symbols.items()}
     extra = [f"{symbol} = {value:g}" for symbol, value in values.items() if value is not None and value == value]
+    law = covariates_label(row.to_dict())
+    extra += [] if law == "gaussian" else [law]
     return ", ".join([str(row["spectrum"]), *(text for text in extra if text != "σ² = 0")])
 
 

@@ -62,11 +62,11 @@ FIGURES = (
     ),
     Figure(
         "regions",
-        "Where else the exponent is 1: label noise, fixed gains, kernels and architectures",
+        "Where else the exponent is 1: label noise, fixed gains, data that are not Gaussian, kernels and architectures",
         "Exponent through the deepest three depths L, 2 L and 4 L that converged, ± its standard error over seeds and "
         "contexts. Hatched: none converged. Grey: losses that do not fall along a power law with plateau.",
         ("region_exponents",),
-        ("map-noise", "map-gain", "map-kernel", "map-architecture"),
+        ("map-noise", "map-gain", "map-data", "map-kernel", "map-architecture"),
         region_figures.draw_regions,
         layer_readings.read_regions,
     ),

@@ -1,4 +1,4 @@
-"""Figures of where a depth law holds: exponents against context, label noise, gain, kernel and architecture."""
+"""Figures of where a depth law holds: exponents against context, label noise, gain, data, kernel and model."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 # What tells one place of a map from another, depth apart.
 PLACE = ["map", "variant", "model", "attention", "spectrum", "dim", "context", "label_noise"]
 # The heat maps, and whether what varies on them runs across or down.
-MAPS = {"noise": "across", "gain": "across", "kernel": "down", "architecture": "down"}
+MAPS = {"noise": "across", "gain": "across", "data": "down", "kernel": "down", "architecture": "down"}
 TITLES = {
     "noise": "label noise",
     "gain": "softmax with a fixed gain b",
+    "data": "law of the covariates",
     "kernel": "kernel",
     "architecture": "architecture",
 }
@@ -120,7 +121,7 @@ def _line(axes: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
 
 
 def draw_regions(exponents: pd.DataFrame) -> Canvas:
-    """Draw the maps over label noise, gain, kernel and architecture, a cell a setting, coloured by its exponent.
+    """Draw the maps over label noise, gain, data, kernel and architecture, a cell a setting, coloured by its exponent.
 
     Columns: as `draw_crossover` has them.
     """

@@ -174,6 +174,12 @@ def regions() -> tuple[pd.DataFrame, pd.DataFrame]:
         for attention, spectrum in itertools.product(("softmax", "exp", "relu", "cosine"), SPECTRA)
     ]
     places += [
+        {"map": "data", "variant": law, "attention": attention, "spectrum": spectrum}
+        for attention, law, spectrum in itertools.product(
+            ("linear", "softmax"), ("signs", "clusters (4, s = 0.25)"), SPECTRA
+        )
+    ]
+    places += [
         {"map": "architecture", "variant": f"{model} softmax", "attention": "softmax", "model": model, "spectrum": "s"}
         for model in ("decoupled", "transformer", "transformer + MLP")
     ]

@@ -92,6 +92,10 @@ REFUSED = {
     "contexts without attention": (experiment("map-context", "", RESIDUAL), "must be an attention model"),
     "residual with attention": (experiment("residual", TASK), "must be residual_mlp"),
     "gains that are learned": (experiment("map-gain", TASK, SOFTMAX), "model.gain='learned': must be fixed"),
+    "laws of data without data": (
+        experiment("map-data", model='name = "residual_mlp"') + "\n[experiment.base.teacher]\ndim = 3",
+        "model.name='residual_mlp': must be an attention model",
+    ),
     "one name twice": (2 * experiment("map-context", TASK), "'map-context' must be there once"),
     "no name": (experiment(" ", TASK), "must not be blank"),
     "no such shape": (experiment("map-context", TASK, 'gamma_shape = "diagonal"'), "must be one of full, identity"),

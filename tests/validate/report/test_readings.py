@@ -194,10 +194,13 @@ def test_exponents_along_the_context() -> None:
 
 
 def test_each_map_names_its_settings() -> None:
-    noise, gain, kernel, architecture = reading("regions")
+    noise, gain, data, kernel, architecture = reading("regions")
     # alpha = 0.5 + 16 / 28 = 1.07 for linear attention, standard error 0.1: within two of 1.
     assert noise == ("Label noise: of 4 exponents of converged runs (1 to 1.07), 4 within 2 standard errors of 1.")
     assert gain.startswith("Softmax with a fixed gain b: of 6 exponents of converged runs (1), 6 within")
+    assert (
+        data == "Law of the covariates: of 8 exponents of converged runs (1 to 1.07), 8 within 2 standard errors of 1."
+    )
     assert kernel.endswith("not converged: relu on isotropic; relu on ν = 1, β = 1.")
     assert architecture == (
         "Architecture: of 1 exponent of converged runs (1), 1 within 2 standard errors of 1; no power law through "
@@ -211,8 +214,11 @@ def test_each_map_names_its_settings() -> None:
 
 def test_places_of_one_variant_have_rows_of_their_own() -> None:
     axes = figure_named("regions").draw(report_tables()["region_exponents"]).axes
-    rows = {panel.get_title(loc="left"): [label.get_text() for label in panel.get_yticklabels()] for panel in axes[:4]}
+    rows = {panel.get_title(loc="left"): [label.get_text() for label in panel.get_yticklabels()] for panel in axes[:5]}
     assert rows["label noise: exponent ± standard error"] == ["linear, s", "softmax, s"]
+    assert rows["law of the covariates: exponent ± standard error"] == [
+        *("linear, signs", "linear, clusters (4, s = 0.25)", "softmax, signs", "softmax, clusters (4, s = 0.25)")
+    ]
     assert rows["kernel: exponent ± standard error"] == ["softmax", "exp", "relu", "cosine"]
     assert [label.get_text() for label in axes[1].get_xticklabels()] == ["b = 1", "b = 4", "b = 16"]
 
