@@ -11,6 +11,11 @@ from theory.results import Result
 
 # Converged: doubling the steps would lower the loss by less than this share, two standard errors included.
 LARGEST_FALL = 0.02
+# A loss that fresh contexts do not tell better than this, relatively, is no data point.
+LARGEST_ERROR = 0.1
+# The minimum of a fixed batch costs that much less there than fresh contexts do, the population's optimum being about
+# half-way: the same 2 %.
+LARGEST_EXCESS = 2 * LARGEST_FALL
 BINS = 6
 FEWEST_STEPS = 60
 STANDARD_ERRORS = 2.0
@@ -98,3 +103,30 @@ def judge_convergence(step: FloatArray, loss: FloatArray) -> Convergence:
     else:
         reason = f"undecided: noise hides a fall of up to {bound:.1%} on doubling the steps"
     return Convergence(False, slope, uncertainty, fall, reason)
+
+
+def judge_evaluation(
+    verdict: Convergence, final_loss: float, standard_error: float, batch_loss: float | None = None
+) -> Convergence:
+    """Return ``verdict``, or why the loss on fresh contexts is no data point although training has converged.
+
+    Parameters
+    ----------
+    verdict : Convergence
+        On training.
+    final_loss, standard_error : float
+        On fresh contexts; where few contexts cost most of it, it is not known.
+    batch_loss : float, optional
+        Minimum on a fixed batch: far below the loss on fresh contexts, the batch was learned by heart.
+    """
+    if not verdict.converged or not np.isfinite(final_loss):
+        return verdict
+    reason = None
+    excess = final_loss - (final_loss if batch_loss is None else batch_loss)
+    if standard_error > LARGEST_ERROR * final_loss:
+        reason = f"undecided: the loss on fresh contexts is known to {standard_error / final_loss:.0%} only"
+    elif excess > max(LARGEST_EXCESS * final_loss, STANDARD_ERRORS * standard_error):
+        reason = f"overfitted: fresh contexts cost {excess / final_loss:.0%} more than the batch"
+    if reason is None:
+        return verdict
+    return dataclasses.replace(verdict, converged=False, reason=f"{reason} ({verdict.reason})")

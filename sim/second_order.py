@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sim.convergence import Convergence
+from sim.convergence import Convergence, judge_convergence
 from sim.loop import TrainingLoop
 from sim.models.base import Weights
 from sim.models.reduced import ReducedKernel
@@ -98,7 +99,8 @@ def minimise_fixed_batch(loop: TrainingLoop, after_each: Callable[[], object]) -
     Returns
     -------
     Convergence
-        Converged if the loss, or the weights, change no more within rounding.
+        Converged if the loss, or the weights, change no more within rounding; a run that used up its iterations is
+        judged as every other run is, by the slope of its loss (here free of noise) over the last of them.
     """
     began = time.perf_counter()
     problem = FixedBatch(loop)
@@ -117,9 +119,11 @@ def minimise_fixed_batch(loop: TrainingLoop, after_each: Callable[[], object]) -
     flat, reached, message = solve(problem, loop.steps, record)
     loop.weights = problem.weights(flat)
     loop.seconds += time.perf_counter() - began
-    slope = float("nan")
-    word = "converged" if reached else "stopped early"
-    return Convergence(reached, slope, slope, slope, f"{word} after {loop.step - 1} iterations: {message}")
+    if reached:
+        slope = float("nan")
+        return Convergence(True, slope, slope, slope, f"converged after {loop.step - 1} iterations: {message}")
+    judged = judge_convergence(np.arange(float(loop.step)), loop.history[0, : loop.step].cpu().numpy())
+    return dataclasses.replace(judged, reason=f"stopped early after {loop.step - 1} iterations: {judged.reason}")
 
 
 def _lbfgs(problem: FixedBatch, steps: int, record: Callable[..., None]) -> tuple[FloatArray, bool, str]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sim import store
 from sim.config import RunConfig
-from sim.convergence import Convergence, judge_convergence
+from sim.convergence import Convergence, judge_convergence, judge_evaluation
 from sim.devices import choose_device, describe_device
 from sim.loop import TrainingLoop, Watch, tf32
 from sim.models.base import Weights
@@ -230,13 +230,15 @@ class _Group:
             finite = np.isfinite(mean) and bool(np.isfinite(loss).all())
             # The fall of the loss while the rate is lowered says nothing of convergence.
             judged = step.size - (int(TAIL_SHARE * loop.steps) if config.training.schedule == "tail" else 0)
+            error = float(losses[i].std(ddof=1) / losses.shape[1] ** 0.5) if finite else float("nan")
+            trained = verdict or judge_convergence(step[:judged].astype(float), loss[:judged])
             run = Run(
                 config=config,
                 step=step,
                 loss=loss,
                 final_loss=mean if finite else float("nan"),
-                standard_error=float(losses[i].std(ddof=1) / losses.shape[1] ** 0.5) if finite else float("nan"),
-                convergence=verdict or judge_convergence(step[:judged].astype(float), loss[:judged]),
+                standard_error=error,
+                convergence=judge_evaluation(trained, mean, error, None if verdict is None else float(loss[-1])),
                 seconds=loop.seconds,
                 machine={**describe_device(loop.device), "dtype": config.training.dtype, "together": len(self.configs)},
                 weights=_arrays(loop.weights, i),

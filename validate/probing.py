@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from validate.study import Study, has_prediction, has_settled, predicted_rate, spectrum_label
+from validate.study import Study, has_prediction, predicted_rate, spectrum_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from sim.probes import ProbeHistory, Probes
 
 PROBE_CONTEXTS = 128
+# The error of a weak direction is the mean of a heavy-tailed square: half-learning times need more contexts.
+HALF_TIME_CONTEXTS = 1024
 DYNAMICS = ("dynamics-linear", "dynamics-softmax")
 FOCUSED = "depth-softmax"
 
@@ -32,7 +33,7 @@ def probe_tables(study: Study) -> dict[str, pd.DataFrame]:
     from sim import ProbeSettings, probe_run, probe_training
 
     settings = ProbeSettings(contexts=PROBE_CONTEXTS)
-    modes = dataclasses.replace(settings, modes_only=True)
+    modes = ProbeSettings(contexts=HALF_TIME_CONTEXTS, modes_only=True)
     half_times: list[dict[str, Any]] = []
     maps: dict[tuple[str, str], pd.DataFrame] = {}
     for run in (run for experiment in DYNAMICS for run in _by_depth(study, experiment)):
@@ -49,7 +50,7 @@ def probe_tables(study: Study) -> dict[str, pd.DataFrame]:
     # (spectrum, seed) -> the last shallower run's depth, shared and specific error
     shallower: dict[tuple[str, int], tuple[int, float, float]] = {}
     for run in _by_depth(study, FOCUSED):
-        if not has_settled(run):
+        if not run.converged:
             continue
         label, depth = _label(run), run.config.model.depth
         final = probe_run(run, settings)

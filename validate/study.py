@@ -204,25 +204,12 @@ def run_row(run: Run) -> dict[str, Any]:
         "dtype": config.training.dtype,
         "final_loss": run.final_loss,
         "standard_error": run.standard_error,
-        "converged": has_settled(run),
+        "converged": run.converged,
         "convergence": str(run.convergence),
         # Runs that train as one program share its time.
         "seconds": run.seconds / run.machine.get("together", 1),
         "device": run.machine["device"],
     }
-
-
-def has_settled(run: Run) -> bool:
-    """Return whether a run is a data point: converged, as its own verdict says.
-
-    A second-order run that used up its iterations is judged as every other run is, by the slope of its loss (here free
-    of noise) over the last iterations: one that doubling them would lower by less than 2 % has settled.
-    """
-    from sim.convergence import judge_convergence
-
-    if run.converged or not run.config.training.is_second_order:
-        return run.converged
-    return judge_convergence(run.step.astype(float), run.loss).converged
 
 
 def model_label(config: RunConfig) -> str:

@@ -30,18 +30,18 @@ class _Reduced(Model):
         """Return Gamma (R, layers, D, D), and gains (R, layers) where they are learned."""
         model, dim = self.config.model, self.sampler.dim
         gamma = torch.zeros((source.runs, self.layers, dim, dim), device=self.device, dtype=self.dtype)
+        eye = torch.eye(dim, device=self.device, dtype=self.dtype)
         if model.gamma_start == "identity":
-            gamma += model.gamma_scale * torch.eye(dim, device=self.device, dtype=self.dtype)
+            gamma += model.gamma_scale * eye
         elif model.gamma_start == "random" and model.gamma_shape == "full":
             gamma = source.normal(self.layers, dim, dim) * (model.gamma_scale / math.sqrt(dim))
         elif model.gamma_start == "random":
-            eye = torch.eye(dim, device=self.device, dtype=self.dtype)
             gamma = source.normal(self.layers)[..., None, None] * (model.gamma_scale * eye)
         return {"gamma": gamma}
 
     def constrain(self, gradient: Weights) -> Weights:
         """Return the gradient in the multiples of I only, where Gamma is one."""
-        if self.config.model.gamma_shape == "full" or "gamma" not in gradient:
+        if self.config.model.gamma_shape == "full":
             return gradient
         gamma = gradient["gamma"]
         mean = gamma.diagonal(dim1=-2, dim2=-1).mean(-1)

@@ -44,8 +44,9 @@ def test_value_gradient_residuals_and_jacobian_belong_together(rng):
 def test_both_methods_reach_the_same_minimum_that_adam_approaches():
     first, second = train(config("lbfgs"), device="cpu"), train(config("levenberg_marquardt"), device="cpu")
     for run in (first, second):
-        assert run.converged
+        # A minimum, and of seven weights fitted to 600 errors.
         assert "converged after" in run.convergence.reason
+        assert "overfitted" in run.convergence.reason
         assert run.loss.size == run.step.size < 201
         assert (np.diff(run.loss) <= 0).all()
     assert first.loss[0] == second.loss[0]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from sim import RunConfig, store, train
@@ -15,7 +13,6 @@ from validate.study import (
     PRESETS,
     compare_with_theory,
     has_prediction,
-    has_settled,
     load_preset,
     predicted_rate,
     run_preset,
@@ -142,16 +139,3 @@ def test_the_frame_reads_no_file_again(tmp_path: Path, monkeypatch: pytest.Monke
     left = trained.loc[trained["digest"] == read_run(read[0]).config.digest]
     assert damaged.to_frame()["digest"].tolist() == left["digest"].tolist()
     assert len(left) == 2
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "power", "expected"), [("lbfgs", 0.01, True), ("lbfgs", 0.1, False), ("adam", 0.01, False)]
-)
-def test_a_second_order_run_out_of_iterations_is_judged_by_its_slope(
-    optimizer: str, power: float, expected: bool
-) -> None:
-    """step^-0.01 loses 0.7 % on doubling, step^-0.1 loses 6.7 %; a first-order run keeps its own verdict."""
-    config = RunConfig.from_dict({"training": {"optimizer": optimizer, "dtype": "float64"}})
-    step = np.arange(1, 5001)
-    run = SimpleNamespace(converged=False, config=config, step=step, loss=step.astype(float) ** -power)
-    assert has_settled(run) is expected
