@@ -54,7 +54,9 @@ FIGURES = (
         "From short to long contexts: where the exponent is 1",
         "Exponent through three depths L, 2 L and 4 L, whatever the plateau, against context length over dimension; "
         "bars of two standard errors; the deepest three depths that converged, hollow where none did; an arrow where "
-        "the exponent lies beyond the axis. Below, the loss at the largest depth.",
+        "the exponent lies beyond the axis. Is it 1: yes within two standard errors, ? where that says nothing because "
+        "one is above 0.25 or there is no exponent, in brackets where not converged. Below, the loss at the largest "
+        "depth.",
         ("region_exponents", "regions"),
         ("map-context",),
         region_figures.draw_crossover,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from validate.report.readings import counted, listed, number, span
-from validate.report.region_figures import MAPS, PLACE, TITLES, context_map, deepest_triples
+from validate.report.region_figures import MAPS, PLACE, TITLES, agreement_with_one, context_map, deepest_triples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +103,7 @@ def read_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> list[str]:
         where = " and ".join(f"{end:.3g}" for end in ends)
         sentences.append(f"{attention} attention, exponent ± standard error at P / D = {where}. {'; '.join(words)}.")
     sentences += _agreement(chosen)
+    sentences += [_where_one(str(attention), part) for attention, part in chosen.groupby("attention", sort=False)]
     largest = losses[losses["depth"] == losses.groupby(PLACE, dropna=False)["depth"].transform("max")]
     means = largest.groupby(["attention", "spectrum", "context"], sort=False)["loss"].mean().unstack("attention")
     if {"linear", "softmax"} <= set(means.columns):
@@ -152,6 +153,23 @@ def _place_names(part: pd.DataFrame) -> np.ndarray:
         for row in part.to_dict("records")
     ]
     return np.array(names, dtype=object)
+
+
+def _where_one(attention: str, chosen: pd.DataFrame) -> str:
+    """Say at which P / D the exponent is 1 within its error, spectrum by spectrum, and at which that is not known."""
+    words = []
+    for spectrum, line in chosen.assign(answer=agreement_with_one(chosen)).groupby("spectrum", sort=False):
+        yes: list[str] = []
+        unknown: list[str] = []
+        for row in line.sort_values("context").to_dict("records"):
+            ratio = f"{row['context'] / row['dim']:.3g}"
+            if row["answer"] == "yes":
+                yes.append(ratio if row["converged"] else f"{ratio} (not converged)")
+            elif row["answer"] == "?":
+                unknown.append(ratio)
+        text = f"{spectrum}: {listed(yes) if yes else 'nowhere'}"
+        words.append(text + (f", unknown at {listed(unknown)}" if unknown else ""))
+    return f"{attention} attention, P / D at which the exponent is 1 within two standard errors: {'; '.join(words)}."
 
 
 def _agreement(chosen: pd.DataFrame) -> list[str]:

@@ -35,6 +35,8 @@ TITLES = {
     "kernel": "kernel",
     "architecture": "architecture",
 }
+# A larger standard error tells no exponent from another.
+LARGEST_ERROR = 0.25
 # Exponents this far from 1 take the deepest colours.
 COLOUR_REACH = 1.5
 
@@ -48,8 +50,17 @@ def deepest_triples(exponents: pd.DataFrame) -> pd.DataFrame:
     return ordered.groupby(PLACE, sort=False, dropna=False).tail(1).sort_index()
 
 
+def agreement_with_one(exponents: pd.DataFrame) -> np.ndarray:
+    """Return ``yes`` where an exponent is within two standard errors of 1, ``no`` where it is not, else ``?``.
+
+    No exponent, or one that agrees for want of precision (`LARGEST_ERROR`), is no answer.
+    """
+    off, error = (exponents["exponent"] - 1).abs().to_numpy(), exponents["standard_error"].to_numpy(dtype=float)
+    return np.where(off > 2 * error, "no", np.where((off <= 2 * error) & (error <= LARGEST_ERROR), "yes", "?"))
+
+
 def draw_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> Canvas:
-    """Draw exponent, and below it the loss at the largest depth, against P / D: a panel a spectrum.
+    """Draw exponent, whether it is 1, and the loss at the largest depth against P / D: three panels a spectrum.
 
     Columns of ``exponents``: map, variant, model, attention, spectrum, dim, context, label_noise, depth, exponent,
     standard_error, converged; ``losses`` has loss in place of exponent.
@@ -59,31 +70,39 @@ def draw_crossover(exponents: pd.DataFrame, losses: pd.DataFrame) -> Canvas:
     colours = dict(zip(dict.fromkeys(losses["attention"]), cycle(COLOURS), strict=False))
     across = columns_for(len(spectra))
     blocks = -(-len(spectra) // across)
-    figure = new_canvas(0.3 + 2.7 * across, 0.4 + 4.4 * blocks)
-    grid = figure.subplots(2 * blocks, across, squeeze=False)
+    figure = new_canvas(0.6 + 2.9 * across, 0.4 + 4.9 * blocks)
+    grid = figure.subplots(3 * blocks, across, squeeze=False, height_ratios=[3, 0.3 * len(colours), 2] * blocks)
     for hidden in range(len(spectra), blocks * across):
-        for row in (0, 1):
-            grid[2 * (hidden // across) + row, hidden % across].set_axis_off()
+        for row in range(3):
+            grid[3 * (hidden // across) + row, hidden % across].set_axis_off()
     chosen = deepest_triples(exponents)
     largest = losses[losses["depth"] == losses.groupby(PLACE, dropna=False)["depth"].transform("max")]
     for place, spectrum in enumerate(spectra):
-        above, below = (grid[2 * (place // across) + row, place % across] for row in (0, 1))
-        for attention, colour in colours.items():
+        above, between, below = (grid[3 * (place // across) + row, place % across] for row in range(3))
+        for turn, (attention, colour) in enumerate(colours.items()):
+            # Bars of several attentions at one context stand side by side.
+            aside = 1.04 ** (turn - (len(colours) - 1) / 2)
             for axes, table, value in ((above, chosen, "exponent"), (below, largest, "loss")):
                 part = table[(table["spectrum"] == spectrum) & (table["attention"] == attention)]
-                _line(axes, part.sort_values("context"), value, colour)
+                _line(axes, part.sort_values("context"), value, colour, aside)
+        _answers(between, chosen[chosen["spectrum"] == spectrum], colours)
         above.axhline(1.0, color="k", ls="--", lw=0.8)
         ratios = np.unique(losses["context"] / losses["dim"])
         above.set(title=str(spectrum), xscale="log", ylim=(LEAST_EXPONENT, MOST_EXPONENT))
         below.set(xscale="log", yscale="log", xlabel="P / D")
         plain_ticks(above, depths=ratios, y=False)
+        between.set(xscale="log")
+        plain_ticks(between, depths=ratios, y=False)
         plain_ticks(below, depths=ratios)
         # From the contexts, not from the points: there may be no exponent to draw, or one context alone.
-        room = max(ratios[-1] / ratios[0], 2.0) ** 0.06
-        for axes in (above, below):
+        room = max(ratios[-1] / ratios[0], 2.0) ** 0.09
+        for axes in (above, between):
+            axes.tick_params(axis="x", labelbottom=False)
+        for axes in (above, between, below):
             axes.set_xlim(ratios[0] / room, ratios[-1] * room)
         if place % across == 0:
             above.set_ylabel("exponent")
+            between.set_ylabel("is it 1?")
             below.set_ylabel("loss, deepest")
     legend_below(figure, colours, hollow="not converged")
     return figure
@@ -103,9 +122,27 @@ def context_map(table: pd.DataFrame) -> pd.DataFrame:
     return chosen
 
 
-def _line(axes: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
+def _answers(axes: Axes, chosen: pd.DataFrame, colours: dict[str, str]) -> None:
+    """Write a row an attention: yes, no or ? at each P / D, in brackets where the runs have not converged."""
+    for (_, row), answer in zip(chosen.iterrows(), agreement_with_one(chosen), strict=True):
+        text, height = answer if row["converged"] else f"({answer})", list(colours).index(row["attention"])
+        weight = "bold" if answer == "yes" else "normal"
+        axes.text(
+            *(row["context"] / row["dim"], height, text),
+            ha="center",
+            va="center",
+            fontsize=8,
+            weight=weight,
+            color=colours[row["attention"]],
+        )
+    axes.set_yticks(range(len(colours)), list(colours), fontsize="small")
+    axes.set_ylim(len(colours) - 0.5, -0.5)
+    axes.tick_params(axis="both", length=0)
+
+
+def _line(axes: Axes, part: pd.DataFrame, value: str, colour: str, aside: float) -> None:
     """Draw values against P / D with bars of two standard errors; hollow: not converged; arrows: beyond the axis."""
-    ratio = (part["context"] / part["dim"]).to_numpy(dtype=float)
+    ratio = (part["context"] / part["dim"]).to_numpy(dtype=float) * aside
     numbers, errors = part[value].to_numpy(dtype=float), part["standard_error"].to_numpy(dtype=float)
     axes.plot(ratio, numbers, color=colour, lw=1, alpha=0.7)
     for converged in (True, False):

@@ -189,8 +189,42 @@ def test_exponents_along_the_context() -> None:
     )
     assert "linear: 2 of 10 exponents of converged runs lie within 2 standard errors of 1." in sentences
     assert "softmax: 10 of 10 exponents of converged runs lie within 2 standard errors of 1." in sentences
+    assert (
+        "linear attention, P / D at which the exponent is 1 within two standard errors: isotropic: 2; ν = 1, β = 1: 2."
+    ) in sentences
     # At L = 8, alpha < 1 leaves linear above softmax at P = 4 and 8, on both spectra.
     assert sentences[-1] == "At the largest depth softmax ends below linear at 4 of 10 points."
+
+
+def test_where_the_exponent_is_one_is_said_in_words_and_in_the_picture() -> None:
+    """Agreement for want of precision, or without an exponent, is none; 1.4 +- 0.15 is no 1.5 and no 1 either."""
+    place = {"map": "context", "variant": "v", "model": "reduced", "attention": "softmax", "spectrum": "s", "dim": 4.0}
+    cells = [
+        (2, 1.1, 0.1, True, "yes"),
+        (4, 1.1, 0.1, False, "(yes)"),
+        (8, 1.1, 0.6, True, "?"),
+        (16, 1.4, 0.15, True, "no"),
+        (32, 4.0, 0.6, True, "no"),
+        (64, np.nan, np.nan, True, "?"),
+    ]
+    table = pd.DataFrame(
+        [
+            {**place, "context": context, "label_noise": 0.0, "depth": 1, "loss": 0.1, "converged": converged}
+            | {"exponent": exponent, "standard_error": error}
+            for context, exponent, error, converged, _ in cells
+        ]
+    )
+    changed = {"region_exponents": table.drop(columns="loss"), "regions": table.fillna({"standard_error": 0.1})}
+    assert (
+        "softmax attention, P / D at which the exponent is 1 within two standard errors: s: 0.5 and 1 (not converged), "
+        "unknown at 2 and 16."
+    ) in reading("crossover", **changed)
+    figure = figure_named("crossover")
+    above, between, below = figure.draw(*figure.frames({**report_tables(), **changed})).axes
+    assert [text.get_text() for text in between.texts] == [cell[-1] for cell in cells]
+    assert [text.get_position()[0] for text in between.texts] == [cell[0] / 4 for cell in cells]
+    assert [label.get_text() for label in between.get_yticklabels()] == ["softmax"]
+    assert above.get_xlim() == between.get_xlim() == below.get_xlim()
 
 
 def test_each_map_names_its_settings() -> None:
